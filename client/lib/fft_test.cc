@@ -1,5 +1,5 @@
-// Tests of fft and its kin: random vectors are transformed on the reference evaluator and compared
-// with the definition in f64, for lengths that take different algorithms.
+// Tests of the transforms of fft.h: random vectors are transformed on the reference evaluator and
+// compared with the definition in f64, for lengths that take different algorithms.
 #include "client/fft.h"
 
 #include <gmock/gmock.h>
@@ -24,17 +24,18 @@ using testing::Values;
 using Numbers = std::vector<std::complex<double>>;
 
 // Returns numbers in [-1, 1) without a pattern.
-double Number(int64_t i) {
+double PseudoRandom(int64_t i) {
   const double v = std::sin(static_cast<double>(i) * 12.9898 + 78.233) * 43758.5453;
   return 2 * (v - std::floor(v)) - 1;
 }
-Numbers Some(int64_t n, int64_t from = 0) {
+Numbers RandomNumbers(int64_t n, int64_t from = 0) {
   Numbers all;
-  for (int64_t i = 0; i < n; ++i) all.emplace_back(Number(from + 2 * i), Number(from + 2 * i + 1));
+  for (int64_t i = 0; i < n; ++i)
+    all.emplace_back(PseudoRandom(from + 2 * i), PseudoRandom(from + 2 * i + 1));
   return all;
 }
 // Computes the transform by its definition.
-Numbers Defined(const Numbers& x, int sign) {
+Numbers DftByDefinition(const Numbers& x, int sign) {
   const auto n = static_cast<int64_t>(x.size());
   Numbers out(n);
   for (int64_t k = 0; k < n; ++k)
@@ -65,37 +66,41 @@ Numbers Transformed(const F& f, const Numbers& x, DType dtype, const Dims& shape
 }
 // Returns the largest difference, relative to the root of the sum of the squares of the expected
 // values.
-double Off(const Numbers& got, const Numbers& want) {
+double RelativeError(const Numbers& got, const Numbers& want) {
   EXPECT_EQ(got.size(), want.size());
-  double off = 0, size = 0;
+  double largest_error = 0, squares = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    off = std::max(off, std::abs(got[i] - want[i]));
-    size += std::norm(want[i]);
+    largest_error = std::max(largest_error, std::abs(got[i] - want[i]));
+    squares += std::norm(want[i]);
   }
-  return off / std::sqrt(size);
+  return largest_error / std::sqrt(squares);
 }
 
 // The lengths are small ones, powers of two, products of many factors, small and large primes, and
 // a product of two large primes.
-TEST(FftTest, OfAnyLengthIsWhatTheDefinitionSays) {
+TEST(FftTest, MatchesTheDefinitionForEveryLength) {
   for (const int64_t n : {1,  2,   3,   4,   5,   7,   8,   12,   31,   32,   33,   37,  64,
                           97, 127, 128, 131, 210, 360, 541, 1000, 1009, 1024, 2018, 4757}) {
-    const Numbers x = Some(n), want = Defined(x, -1);
+    const Numbers x = RandomNumbers(n), want = DftByDefinition(x, -1);
     const auto forward = [](const Array& z) { return fft::fft(z); };
-    EXPECT_LT(Off(Transformed(forward, x, DType::kF64), want), 1e-15 * (4 + std::log2(n))) << n;
-    EXPECT_LT(Off(Transformed(forward, x, DType::kF32), want), 6e-8 * (4 + std::log2(n))) << n;
-    const auto both = [](const Array& z) { return fft::ifft(fft::fft(z)); };
-    EXPECT_LT(Off(Transformed(both, x, DType::kF64), x), 1e-15 * (8 + 2 * std::log2(n))) << n;
+    EXPECT_LT(RelativeError(Transformed(forward, x, DType::kF64), want), 1e-15 * (4 + std::log2(n)))
+        << n;
+    EXPECT_LT(RelativeError(Transformed(forward, x, DType::kF32), want), 6e-8 * (4 + std::log2(n)))
+        << n;
+    const auto round_trip = [](const Array& z) { return fft::ifft(fft::fft(z)); };
+    EXPECT_LT(RelativeError(Transformed(round_trip, x, DType::kF64), x),
+              1e-15 * (8 + 2 * std::log2(n)))
+        << n;
   }
 }
 
 // The complex factors of larger transforms are not constants: the program computes them when it
 // runs.
-TEST(FftTest, OfMuchIsUndone) {
+TEST(FftTest, TheInverseUndoesLargeTransforms) {
   for (const int64_t n : {int64_t{1} << 17, int64_t{100'003}, int64_t{3 * 5 * 7 * 11 * 13 * 17}}) {
-    const Numbers x = Some(n);
-    const auto both = [](const Array& z) { return fft::ifft(fft::fft(z)); };
-    EXPECT_LT(Off(Transformed(both, x, DType::kF32), x), 1e-7) << n;
+    const Numbers x = RandomNumbers(n);
+    const auto round_trip = [](const Array& z) { return fft::ifft(fft::fft(z)); };
+    EXPECT_LT(RelativeError(Transformed(round_trip, x, DType::kF32), x), 1e-7) << n;
     // The transform of a wave of one frequency has one element that is not 0.
     Numbers wave(n), line(n);
     for (int64_t j = 0; j < n; ++j)
@@ -103,54 +108,55 @@ TEST(FftTest, OfMuchIsUndone) {
           1.0, 2 * std::numbers::pi * static_cast<double>(j * 5 % n) / static_cast<double>(n));
     line[5] = static_cast<double>(n);
     const auto forward = [](const Array& z) { return fft::fft(z); };
-    EXPECT_LT(Off(Transformed(forward, wave, DType::kF32), line), 2e-7) << n;
+    EXPECT_LT(RelativeError(Transformed(forward, wave, DType::kF32), line), 2e-7) << n;
   }
 }
 
-TEST(FftTest, AlongAnotherAxisAndAlongTwo) {
-  const Numbers x = Some(12);  // reshaped to 3 x 4
+TEST(FftTest, TransformsAlongAnotherAxisAndAlongTwoAxes) {
+  const Numbers x = RandomNumbers(12);  // reshaped to 3 x 4
   const auto first = [](const Array& z) { return fft::fft(z, 0); };
   const auto two = [](const Array& z) { return fft::fft2(z); };
   Numbers want = x;
   for (int64_t c = 0; c < 4; ++c) {
-    const Numbers column = Defined({x[c], x[4 + c], x[8 + c]}, -1);
+    const Numbers column = DftByDefinition({x[c], x[4 + c], x[8 + c]}, -1);
     for (int64_t r = 0; r < 3; ++r) want[4 * r + c] = column[r];
   }
-  EXPECT_LT(Off(Transformed(first, x, DType::kF64, {3, 4}), want), 1e-15);
+  EXPECT_LT(RelativeError(Transformed(first, x, DType::kF64, {3, 4}), want), 1e-15);
   for (int64_t r = 0; r < 3; ++r) {
-    const Numbers row = Defined(Numbers(want.begin() + 4 * r, want.begin() + 4 * r + 4), -1);
+    const Numbers row =
+        DftByDefinition(Numbers(want.begin() + 4 * r, want.begin() + 4 * r + 4), -1);
     std::copy(row.begin(), row.end(), want.begin() + 4 * r);
   }
-  EXPECT_LT(Off(Transformed(two, x, DType::kF64, {3, 4}), want), 1e-15);
-  const auto undone = [](const Array& z) { return fft::ifft2(fft::fft2(z)); };
-  EXPECT_LT(Off(Transformed(undone, x, DType::kF64, {3, 4}), x), 1e-15);
+  EXPECT_LT(RelativeError(Transformed(two, x, DType::kF64, {3, 4}), want), 1e-15);
+  const auto round_trip = [](const Array& z) { return fft::ifft2(fft::fft2(z)); };
+  EXPECT_LT(RelativeError(Transformed(round_trip, x, DType::kF64, {3, 4}), x), 1e-15);
   const auto each = vmap([](Array z) { return fft::fft(z); });
   const auto rows = [](const Array& z) { return fft::fft(z); };
-  EXPECT_LT(
-      Off(Transformed(each, x, DType::kF64, {3, 4}), Transformed(rows, x, DType::kF64, {3, 4})),
-      1e-15);
+  EXPECT_LT(RelativeError(Transformed(each, x, DType::kF64, {3, 4}),
+                          Transformed(rows, x, DType::kF64, {3, 4})),
+            1e-15);
 }
 
-TEST(FftTest, OfRealNumbersIsHalf) {
+TEST(FftTest, RfftReturnsTheFirstHalf) {
   for (const int64_t n : {1, 2, 5, 6, 64, 131, 256}) {
-    Numbers x = Some(n);
+    Numbers x = RandomNumbers(n);
     for (std::complex<double>& v : x) v = v.real();
-    Numbers want = Defined(x, -1);
+    Numbers want = DftByDefinition(x, -1);
     want.resize(n / 2 + 1);
     const auto half = [](const Array& z) { return fft::rfft(real(z)); };
-    EXPECT_LT(Off(Transformed(half, x, DType::kF64), want), 2e-15) << n;
-    const auto undone = [n](const Array& z) {
+    EXPECT_LT(RelativeError(Transformed(half, x, DType::kF64), want), 2e-15) << n;
+    const auto round_trip = [n](const Array& z) {
       const Array back = fft::irfft(fft::rfft(real(z)), n);
       return lax::complex(back, back * 0.0);
     };
-    EXPECT_LT(Off(Transformed(undone, x, DType::kF64), x), 2e-15) << n;
+    EXPECT_LT(RelativeError(Transformed(round_trip, x, DType::kF64), x), 2e-15) << n;
   }
 }
 
 MATCHER(IsNear, "") { return std::abs(std::get<0>(arg) - std::get<1>(arg)) < 1e-9; }
 
 // Expected values are those of jax.numpy.fft 0.10.2.
-TEST(FftTest, SlopesAreThoseOfJax) {
+TEST(FftTest, GradientsAreThoseOfJax) {
   const ir::Array x = ir::Array::Of(DType::kF64, {6}, {1, 4, 9, 16, 25, 36});
   const auto weights = [] { return 1.0 + arange(4, DType::kF64); };
   const auto loss = [&](Array v) {
@@ -185,7 +191,7 @@ TEST(FftTest, ErrorsSayWhatIsExpected) {
               HasSubstr("fft.fft2: axis -2 is out of bounds"));
   EXPECT_THAT(
       error_of([](Array a) { return fft::irfft(a, 8); }, {4}),
-      HasSubstr("fft.irfft: n is 8 and the axis has 4 numbers; expected n / 2 + 1 of them"));
+      HasSubstr("fft.irfft: n is 8 and the axis has 4 numbers; expected n / 2 + 1 numbers"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Linear algebra from the ops of ir/ops (factorizations.cc, eigen.cc): checks and converts operands
-// as numpy does, and computes functions that are no ops from factorizations. The derivatives that
-// JAX defines by rules are custom_jvp or custom_linear_solve here.
+// as numpy does, and computes functions that are no ops from factorizations. JAX's derivative rules
+// are written as custom_jvp or custom_linear_solve here.
 #include "client/linalg.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ DType InexactDType(DType dtype) {
   if (ir::IsInexact(dtype)) return dtype;
   return dtype == DType::kS64 || dtype == DType::kU64 ? DType::kF64 : DType::kF32;
 }
-Array Inexact(const Array& x, const Site& site) {
+Array AsInexact(const Array& x, const Site& site) {
   internal::ThrowIfNoValue(x, site);
   return ir::IsInexact(x.dtype()) ? x : x.astype(InexactDType(x.dtype()));
 }
@@ -74,7 +74,7 @@ Array PreciseMatmul(const Array& x, const Array& y) {
   return matmul(x, y, {.precision = lax::Precision::kHighest});
 }
 Array Symmetrized(const Array& x) { return (x + Adjoint(x)) / 2.0; }
-Array Part(const Array& x, int axis, int64_t begin, int64_t end) {
+Array SliceAxis(const Array& x, int axis, int64_t begin, int64_t end) {
   Dims starts(x.rank(), 0), limits = x.shape();
   starts[axis] = begin;
   limits[axis] = end;
@@ -88,16 +88,16 @@ Array Triangle(const Array& x, bool upper, int64_t k) {
 // Applies f to b as a matrix. If b is a vector, f gets it as a matrix of one column, and the result
 // becomes a vector again.
 template <class F>
-Array OfMatrix(const Array& b, const F& f) {
+Array ApplyToMatrix(const Array& b, const F& f) {
   return b.rank() == 1 ? squeeze(f(expand_dims(b, 1)), -1) : f(b);
 }
 // Returns the matrices a and b with the batch to which both broadcast.
-std::pair<Array, Array> SameBatch(std::string_view name, const Array& a, const Array& b,
-                                  const Site& site) {
+std::pair<Array, Array> BroadcastBatches(std::string_view name, const Array& a, const Array& b,
+                                         const Site& site) {
   const auto batch = [](const Array& x) { return Dims(x.shape().begin(), x.shape().end() - 2); };
-  const Dims both = internal::BroadcastShapes(name, {batch(a), batch(b)}, site);
+  const Dims batch_shape = internal::BroadcastShapes(name, {batch(a), batch(b)}, site);
   const auto spread = [&](const Array& x) {
-    Dims shape = both;
+    Dims shape = batch_shape;
     shape.insert(shape.end(), {RowsOf(x), ColsOf(x)});
     return shape == x.shape() ? x : broadcast_to(x, std::move(shape));
   };
@@ -110,11 +110,11 @@ void NeedRows(const Array& a, const Array& b, std::string_view name, const Site&
     ThrowError(ErrorKind::kValueError, site, "linalg.", std::string(name), ": b has ", rows,
                " rows; expected ", n, ", the number of rows of a");
 }
-Array OnDiagonal(const Array& x) {
+Array DiagonalMask(const Array& x) {
   const int64_t n = x.dim(x.rank() - 1);
   return equal(expand_dims(arange(n), 1), arange(n));
 }
-Array DiagonalOf(const Array& x) { return sum(where(OnDiagonal(x), x, zeros_like(x)), -1); }
+Array DiagonalOf(const Array& x) { return sum(where(DiagonalMask(x), x, zeros_like(x)), -1); }
 
 // Returns the product along the last axis. Complex numbers are multiplied pair by pair until one is
 // left.
@@ -124,14 +124,14 @@ Array ProductOf(Array x) {
   if (x.dim(last) == 0) return sum(x, -1) + 1.0;
   while (x.dim(last) > 1) {
     const int64_t n = x.dim(last), half = n / 2;
-    const Array pairs = Part(x, last, 0, half) * Part(x, last, half, 2 * half);
-    x = n % 2 == 0 ? pairs : concatenate({pairs, Part(x, last, n - 1, n)}, last);
+    const Array pairs = SliceAxis(x, last, 0, half) * SliceAxis(x, last, half, 2 * half);
+    x = n % 2 == 0 ? pairs : concatenate({pairs, SliceAxis(x, last, n - 1, n)}, last);
   }
   return squeeze(x, last);
 }
 
 // Returns the sign of a permutation, which follows from the number of its swaps.
-Array SignOf(const lax::linalg::Lu& lu) {
+Array PermutationSign(const lax::linalg::Lu& lu) {
   const Array diagonal = DiagonalOf(lu.lu);
   const Array swaps = not_equal(lu.pivots, arange(lu.pivots.dim(lu.pivots.rank() - 1)));
   const Array odd = remainder(sum(swaps.astype(DType::kS32), -1), 2);
@@ -140,33 +140,33 @@ Array SignOf(const lax::linalg::Lu& lu) {
 Array TraceOf(const Array& x) { return sum(DiagonalOf(x), -1); }
 
 // Returns the x of a x = b or, depending on `trans`, of a^T x = b or a^H x = b.
-Array SolvedByLu(const Array& lu, const Array& permutation, const Array& b, int trans) {
-  const auto rows = [&](const Array& x, const Array& order) {
+Array SolveWithFactors(const Array& lu, const Array& permutation, const Array& b, int trans) {
+  const auto permute_rows = [&](const Array& x, const Array& order) {
     return take_along_axis(x, broadcast_to(expand_dims(order, -1), x.shape()), -2);
   };
   const bool transpose = trans != 0, conjugate = trans == 2;
-  const lax::linalg::TriangularSolveOptions of_l = {.left_side = true,
-                                                    .lower = true,
-                                                    .transpose_a = transpose,
-                                                    .conjugate_a = conjugate,
-                                                    .unit_diagonal = true},
-                                            of_u = {.left_side = true,
-                                                    .transpose_a = transpose,
-                                                    .conjugate_a = conjugate};
+  const lax::linalg::TriangularSolveOptions l_options = {.left_side = true,
+                                                         .lower = true,
+                                                         .transpose_a = transpose,
+                                                         .conjugate_a = conjugate,
+                                                         .unit_diagonal = true},
+                                            u_options = {.left_side = true,
+                                                         .transpose_a = transpose,
+                                                         .conjugate_a = conjugate};
   if (!transpose) {
-    const Array y = lax::linalg::triangular_solve(lu, rows(b, permutation), of_l);
-    return lax::linalg::triangular_solve(lu, y, of_u);
+    const Array y = lax::linalg::triangular_solve(lu, permute_rows(b, permutation), l_options);
+    return lax::linalg::triangular_solve(lu, y, u_options);
   }
-  const Array y = lax::linalg::triangular_solve(lu, b, of_u);
-  return rows(lax::linalg::triangular_solve(lu, y, of_l), argsort(permutation));
+  const Array y = lax::linalg::triangular_solve(lu, b, u_options);
+  return permute_rows(lax::linalg::triangular_solve(lu, y, l_options), argsort(permutation));
 }
 // Solves a x = b for matrices of one batch. The derivative is that of the equation and uses the
 // same factors, so a is factored only once.
-Array Solved(const Array& a, const Array& b, const Site& site) {
+Array SolveSystem(const Array& a, const Array& b, const Site& site) {
   const lax::linalg::Lu lu = lax::linalg::lu(stop_gradient(a), site);
   const auto by_lu = [&lu](int trans) {
     return [&lu, trans](const auto&, const Array& rhs) {
-      return SolvedByLu(lu.lu, lu.permutation, rhs, trans);
+      return SolveWithFactors(lu.lu, lu.permutation, rhs, trans);
     };
   };
   const auto product = [&a](const Array& x) { return PreciseMatmul(a, x); };
@@ -175,32 +175,32 @@ Array Solved(const Array& a, const Array& b, const Site& site) {
 
 // Returns det(a), and det(a) a^-1 b. The second value is finite even if one singular value of a is
 // 0.
-std::pair<Array, Array> CofactorSolved(const Array& a, const Array& b, const Site& site) {
+std::pair<Array, Array> CofactorSolve(const Array& a, const Array& b, const Site& site) {
   const int64_t n = ColsOf(a);
   if (n == 1) return {squeeze(a, {-1, -2}), b};
   const lax::linalg::Lu lu = lax::linalg::lu(a, site);
   const Array diagonal = DiagonalOf(lu.lu), at = arange(n);
-  const Array sign = SignOf(lu);
+  const Array sign = PermutationSign(lu);
   // Multiply the diagonal without its last element. The determinant is this product times that
   // element.
   const Array others = ProductOf(where(equal(at, static_cast<int>(n - 1)), 1.0, diagonal)) * sign;
   const Array last = sum(where(equal(at, static_cast<int>(n - 1)), diagonal, 0.0), -1);
   const Array determinant = others * last;
-  const auto whole = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
-  const Array is_last = logical_and(OnDiagonal(a), equal(at, static_cast<int>(n - 1)));
-  const Array scaled = where(is_last, whole(1.0 / others), lu.lu);
-  const lax::linalg::TriangularSolveOptions of_u = {.left_side = true};
+  const auto as_matrix = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
+  const Array is_last = logical_and(DiagonalMask(a), equal(at, static_cast<int>(n - 1)));
+  const Array scaled = where(is_last, as_matrix(1.0 / others), lu.lu);
+  const lax::linalg::TriangularSolveOptions u_options = {.left_side = true};
   const Array tried =
-      lax::linalg::triangular_solve(scaled, expand_dims(ones_like(diagonal), -1), of_u);
-  const Array is_low = whole(any(logical_not(is_finite(tried)), {-1, -2}));
-  const Array rows = take_along_axis(where(is_low, 0.0, b),
+      lax::linalg::triangular_solve(scaled, expand_dims(ones_like(diagonal), -1), u_options);
+  const Array has_low_rank = as_matrix(any(logical_not(is_finite(tried)), {-1, -2}));
+  const Array rows = take_along_axis(where(has_low_rank, 0.0, b),
                                      broadcast_to(expand_dims(lu.permutation, -1), b.shape()), -2);
   const Array y = lax::linalg::triangular_solve(
       lu.lu, rows, {.left_side = true, .lower = true, .unit_diagonal = true});
   const Array last_row = equal(expand_dims(at, 1), static_cast<int>(n - 1));
-  const Array x =
-      lax::linalg::triangular_solve(scaled, where(last_row, y, y * whole(determinant)), of_u);
-  return {determinant, where(is_low, 0.0, x)};
+  const Array x = lax::linalg::triangular_solve(
+      scaled, where(last_row, y, y * as_matrix(determinant)), u_options);
+  return {determinant, where(has_low_rank, 0.0, x)};
 }
 
 }  // namespace
@@ -289,31 +289,31 @@ Tridiagonal tridiagonal(const Array& x, bool lower, Site site) {
 namespace linalg {
 
 Array cholesky(const Array& x, bool upper, Site site) {
-  const Array l = lax::linalg::cholesky(Inexact(x, site), /*symmetrize_input=*/true, site);
+  const Array l = lax::linalg::cholesky(AsInexact(x, site), /*symmetrize_input=*/true, site);
   return upper ? Adjoint(l) : l;
 }
 
 Array solve(const Array& a_in, const Array& b_in, Site site) {
-  const std::pair<Array, Array> both = Promoted(a_in, b_in, site);
-  const Array &a = both.first, &b = both.second;
+  const std::pair<Array, Array> promoted = Promoted(a_in, b_in, site);
+  const Array &a = promoted.first, &b = promoted.second;
   NeedSquare(a, "solve", site);
   NeedRows(a, b, "solve", site);
-  return OfMatrix(b, [&](const Array& rhs) {
-    const auto [matrix, right] = SameBatch("linalg.solve", a, rhs, site);
-    return Solved(matrix, right, site);
+  return ApplyToMatrix(b, [&](const Array& rhs) {
+    const auto [matrix, right] = BroadcastBatches("linalg.solve", a, rhs, site);
+    return SolveSystem(matrix, right, site);
   });
 }
 
 Array inv(const Array& a, Site site) {
   NeedSquare(a, "inv", site);
-  const Array x = Inexact(a, site);
+  const Array x = AsInexact(a, site);
   return solve(x, broadcast_to(eye(ColsOf(x), x.dtype(), site), x.shape()), site);
 }
 
 // Determinants of 2 x 2 and 3 x 3 matrices are written out in their elements.
 Array det(const Array& a_in, Site site) {
   NeedSquare(a_in, "det", site);
-  const Array a = Inexact(a_in, site);
+  const Array a = AsInexact(a_in, site);
   const int64_t n = ColsOf(a);
   if (n == 2 || n == 3) {
     const auto at = [&](int64_t i, int64_t j) {
@@ -329,10 +329,10 @@ Array det(const Array& a_in, Site site) {
   }
   const auto by_lu = [site](const Array& x) {
     const lax::linalg::Lu lu = lax::linalg::lu(x, site);
-    return SignOf(lu) * ProductOf(DiagonalOf(lu.lu));
+    return PermutationSign(lu) * ProductOf(DiagonalOf(lu.lu));
   };
   return custom_jvp(by_lu, [site](const auto& primals, const auto& tangents) {
-    const auto [value, solved] = CofactorSolved(std::get<0>(primals), std::get<0>(tangents), site);
+    const auto [value, solved] = CofactorSolve(std::get<0>(primals), std::get<0>(tangents), site);
     return std::pair(value, TraceOf(solved));
   })(a);
 }
@@ -342,18 +342,19 @@ std::pair<Array, Array> slogdet(const Array& a, Site site) {
   const auto by_lu = [site](const Array& x) {
     const lax::linalg::Lu lu = lax::linalg::lu(x, site);
     const Array diagonal = DiagonalOf(lu.lu);
-    const Array of_sign = SignOf(lu) * ProductOf(sign(diagonal));
-    return std::pair(of_sign, sum(log(abs(diagonal)), -1));
+    const Array det_sign = PermutationSign(lu) * ProductOf(sign(diagonal));
+    return std::pair(det_sign, sum(log(abs(diagonal)), -1));
   };
   return custom_jvp(by_lu, [by_lu, site](const auto& primals, const auto& tangents) {
     const Array x = std::get<0>(primals);
-    const auto [of_sign, logarithm] = by_lu(x);
-    const Array change = TraceOf(solve(x, std::get<0>(tangents), site));
+    const auto [det_sign, logarithm] = by_lu(x);
+    const Array log_tangent = TraceOf(solve(x, std::get<0>(tangents), site));
     if (!IsComplexArray(x))
-      return std::pair(std::pair(of_sign, logarithm), std::pair(zeros_like(of_sign), change));
-    const Array turned = complex(zeros_like(real(change)), imag(change)) * of_sign;
-    return std::pair(std::pair(of_sign, logarithm), std::pair(turned, real(change)));
-  })(Inexact(a, site));
+      return std::pair(std::pair(det_sign, logarithm),
+                       std::pair(zeros_like(det_sign), log_tangent));
+    const Array sign_tangent = complex(zeros_like(real(log_tangent)), imag(log_tangent)) * det_sign;
+    return std::pair(std::pair(det_sign, logarithm), std::pair(sign_tangent, real(log_tangent)));
+  })(AsInexact(a, site));
 }
 
 std::pair<Array, Array> qr(const Array& a, std::string_view mode, Site site) {
@@ -363,13 +364,13 @@ std::pair<Array, Array> qr(const Array& a, std::string_view mode, Site site) {
                "'; expected reduced, complete, r or raw");
   if (mode == "raw") {
     const std::vector<Array> raw =
-        Apply("geqrf", site, {Inexact(a, site)}, [&](ir::Builder&, Vs v) {
+        Apply("geqrf", site, {AsInexact(a, site)}, [&](ir::Builder&, Vs v) {
           const auto [packed, taus] = ir::Geqrf(v[0]);
           return Vs{packed, taus};
         });
     return {Transposed(raw[0]), raw[1]};
   }
-  const std::vector<Array> out = Apply("qr", site, {Inexact(a, site)}, [&](ir::Builder&, Vs v) {
+  const std::vector<Array> out = Apply("qr", site, {AsInexact(a, site)}, [&](ir::Builder&, Vs v) {
     const auto [q, r] = ir::Qr(v[0], mode == "complete");
     return Vs{q, r};
   });
@@ -385,7 +386,7 @@ std::pair<Array, Array> eigh(const Array& a, const char* UPLO, bool symmetrize_i
     ThrowError(ErrorKind::kValueError, site, "linalg.eigh: UPLO must be one of 'L' or 'U', got ",
                UPLO);
   NeedSquare(a, "eigh", site);
-  const Array x = Inexact(a, site);
+  const Array x = AsInexact(a, site);
   const std::vector<Array> out =
       Apply("eigh", site, {symmetrize_input ? Symmetrized(x) : x}, [&](ir::Builder&, Vs v) {
         const auto [vectors, values] = ir::Eigh(v[0], /*lower=*/triangle == "L");
@@ -401,7 +402,7 @@ Array eigvalsh(const Array& a, const char* UPLO, bool symmetrize_input, Site sit
 
 Svd svd(const Array& a, bool full_matrices, Site site) {
   NeedMatrix(a, "svd", site);
-  const std::vector<Array> out = Apply("svd", site, {Inexact(a, site)}, [&](ir::Builder&, Vs v) {
+  const std::vector<Array> out = Apply("svd", site, {AsInexact(a, site)}, [&](ir::Builder&, Vs v) {
     return ir::Svd(v[0], full_matrices, /*compute_uv=*/true);
   });
   return {out[1], out[0], out[2]};
@@ -409,7 +410,7 @@ Svd svd(const Array& a, bool full_matrices, Site site) {
 
 Array svdvals(const Array& a, Site site) {
   NeedMatrix(a, "svdvals", site);
-  return Apply("svd", site, {Inexact(a, site)}, [&](ir::Builder&, Vs v) {
+  return Apply("svd", site, {AsInexact(a, site)}, [&](ir::Builder&, Vs v) {
     return ir::Svd(v[0], /*full_matrices=*/false, /*compute_uv=*/false);
   })[0];
 }
@@ -417,13 +418,13 @@ Array svdvals(const Array& a, Site site) {
 std::pair<Array, Array> eig(const Array& a, Site site) {
   NeedSquare(a, "eig", site);
   const std::vector<Array> out =
-      lax::linalg::eig(Inexact(a, site), {.compute_left_eigenvectors = false}, site);
+      lax::linalg::eig(AsInexact(a, site), {.compute_left_eigenvectors = false}, site);
   return {out[0], out[1]};
 }
 
 Array eigvals(const Array& a, Site site) {
   NeedSquare(a, "eigvals", site);
-  return lax::linalg::eig(Inexact(a, site),
+  return lax::linalg::eig(AsInexact(a, site),
                           {.compute_left_eigenvectors = false, .compute_right_eigenvectors = false},
                           site)[0];
 }
@@ -432,22 +433,22 @@ Array eigvals(const Array& a, Site site) {
 // and nonlinear least squares problems whose variables separate" (1973).
 Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
   NeedMatrix(a_in, "pinv", site);
-  const Array x = Inexact(a_in, site);
+  const Array x = AsInexact(a_in, site);
   if (RowsOf(x) == 0 || ColsOf(x) == 0) return Transposed(x);
   const auto by_svd = [rtol, site](const Array& a) {
     const Svd parts = svd(a, /*full_matrices=*/false, site);
-    const auto longer = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
+    const auto larger_dim = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
     const Array largest = max(parts.s, -1, /*keepdims=*/true);
-    const Array kept = parts.s > largest * rtol.value_or(10 * longer * EpsOf(a));
+    const Array kept = parts.s > largest * rtol.value_or(10 * larger_dim * EpsOf(a));
     const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
     return PreciseMatmul(Adjoint(parts.vh), expand_dims(inverse, -1) * Adjoint(parts.u));
   };
   return custom_jvp(by_svd, [by_svd](const auto& primals, const auto& tangents) {
     const Array a = std::get<0>(primals), da = std::get<0>(tangents);
     const Array p = by_svd(a);
-    const Array pp = PreciseMatmul(p, Adjoint(p)), of_p = PreciseMatmul(Adjoint(p), p),
-                back = Adjoint(da);
-    const Array s = PreciseMatmul(pp, back), t = PreciseMatmul(back, of_p);
+    const Array pph = PreciseMatmul(p, Adjoint(p)), php = PreciseMatmul(Adjoint(p), p),
+                dah = Adjoint(da);
+    const Array s = PreciseMatmul(pph, dah), t = PreciseMatmul(dah, php);
     const Array within = s - PreciseMatmul(s, PreciseMatmul(a, p)),
                 beyond = t - PreciseMatmul(p, PreciseMatmul(a, t));
     return std::pair(p, within + beyond - PreciseMatmul(PreciseMatmul(p, da), p));
@@ -456,7 +457,7 @@ Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
 
 namespace {
 
-[[noreturn]] void ThrowNoOrder(const NormOrder& ord, const char* what, const Site& site) {
+[[noreturn]] void ThrowUnknownOrder(const NormOrder& ord, const char* what, const Site& site) {
   ThrowError(ErrorKind::kValueError, site, "linalg.norm: ord is ",
              ord.number ? absl::StrCat(*ord.number) : absl::StrCat("'", ord.name, "'"), "; ", what);
 }
@@ -466,17 +467,18 @@ Array SquareRootOfSquares(const Array& x, const Axes& axis, bool keepdims) {
   return sqrt(sum(re * re + im * im, axis, keepdims));
 }
 // Returns the maximum along the axes, or 0 if there are no elements along them.
-Array MostOf(const Array& x, const Axes& axis, bool keepdims, const Site& site) {
+Array MaxOrZero(const Array& x, const Axes& axis, bool keepdims, const Site& site) {
   const std::vector<int64_t> dims = internal::NormalizeAxes("norm", axis, x.rank(), site);
   return internal::NumReduced(x.shape(), dims) == 0 ? sum(x, axis, keepdims)
                                                     : max(x, axis, keepdims);
 }
 Array NormOfVectors(const Array& x, const NormOptions& o, const Site& site) {
-  if (!o.ord.name.empty()) ThrowNoOrder(o.ord, "expected a number for a norm of vectors", site);
+  if (!o.ord.name.empty())
+    ThrowUnknownOrder(o.ord, "expected a number for a norm of vectors", site);
   const double p = o.ord.number.value_or(2);
   if (p == 2) return SquareRootOfSquares(x, o.axis, o.keepdims);
   const Array size = abs(x);
-  if (p == HUGE_VAL) return MostOf(size, o.axis, o.keepdims, site);
+  if (p == HUGE_VAL) return MaxOrZero(size, o.axis, o.keepdims, site);
   if (p == -HUGE_VAL) return min(size, o.axis, o.keepdims);
   if (p == 0) return sum(not_equal(size, 0.0).astype(size.dtype()), o.axis, o.keepdims);
   if (p == 1) return sum(size, o.axis, o.keepdims);
@@ -488,12 +490,12 @@ Array NormOfMatrices(const Array& x, const NormOrder& ord, const Site& site) {
   if (ord.name == "fro" || ord.name == "f" || (ord.name.empty() && !ord.number))
     return SquareRootOfSquares(x, {-2, -1}, false);
   const double p = ord.number.value_or(0);
-  if (p == 2) return MostOf(svdvals(x, site), -1, false, site);
+  if (p == 2) return MaxOrZero(svdvals(x, site), -1, false, site);
   if (p == -2) return min(svdvals(x, site), -1);
   if (std::abs(p) != 1 && !std::isinf(p))
-    ThrowNoOrder(ord, "expected fro, nuc, 1, 2, infinity or one of these with a minus", site);
+    ThrowUnknownOrder(ord, "expected fro, nuc, 1, 2, infinity or one of these with a minus", site);
   const Array sums = sum(abs(x), std::isinf(p) ? -1 : -2);
-  return p > 0 ? MostOf(sums, -1, false, site) : min(sums, -1);
+  return p > 0 ? MaxOrZero(sums, -1, false, site) : min(sums, -1);
 }
 
 }  // namespace
@@ -501,7 +503,7 @@ Array NormOfMatrices(const Array& x, const NormOrder& ord, const Site& site) {
 // numpy's norm decides by the number of axes whether it is a norm of vectors or of matrices. The
 // rows and columns of matrices are moved to the end, so that NormOfMatrices needs one case only.
 Array norm(const Array& x_in, const NormOptions& options, Site site) {
-  const Array x = Inexact(x_in, site);
+  const Array x = AsInexact(x_in, site);
   const bool has_order = options.ord.number || !options.ord.name.empty();
   if (!options.axis.list && !has_order) return SquareRootOfSquares(x, {}, options.keepdims);
   std::vector<int64_t> axes;
@@ -536,10 +538,10 @@ Array norm(const Array& x_in, const NormOptions& options, Site site) {
 }
 
 Array vector_norm(const Array& x_in, const VectorNormOptions& options, Site site) {
-  const Array x = Inexact(x_in, site);
-  const NormOptions given = {
+  const Array x = AsInexact(x_in, site);
+  const NormOptions norm_options = {
       .ord = options.ord, .axis = options.axis, .keepdims = options.keepdims};
-  return NormOfVectors(x, given, site);
+  return NormOfVectors(x, norm_options, site);
 }
 Array matrix_norm(const Array& x, const MatrixNormOptions& options, Site site) {
   NeedMatrix(x, "matrix_norm", site);
@@ -548,7 +550,7 @@ Array matrix_norm(const Array& x, const MatrixNormOptions& options, Site site) {
 
 Array cond(const Array& x_in, const NormOrder& p, Site site) {
   NeedMatrix(x_in, "cond", site);
-  const Array x = Inexact(x_in, site);
+  const Array x = AsInexact(x_in, site);
   if (RowsOf(x) == 0 || ColsOf(x) == 0)
     ThrowError(ErrorKind::kValueError, site, "linalg.cond: input array must not be empty; got ",
                x.type().ToString());
@@ -556,29 +558,29 @@ Array cond(const Array& x_in, const NormOrder& p, Site site) {
   Array out;
   if (by_default || p.number == 2.0 || p.number == -2.0) {
     const Array s = svdvals(x, site);
-    const Array largest = take(s, 0, -1), least = take(s, -1, -1);
-    if (p.number != -2.0) return largest / least;
-    out = least / largest;
+    const Array largest = take(s, 0, -1), smallest = take(s, -1, -1);
+    if (p.number != -2.0) return largest / smallest;
+    out = smallest / largest;
   } else {
     NeedSquare(x, "cond", site);
     const NormOptions options = {.ord = p, .axis = {-2, -1}};
-    const Array of_x = norm(x, options, site);
-    out = of_x * norm(inv(x, site), options, site);
+    const Array norm_of_x = norm(x, options, site);
+    out = norm_of_x * norm(inv(x, site), options, site);
   }
   // A matrix without an inverse has an infinite condition number, unless x contains a NaN.
   const auto is_nan = [](const Array& v) { return not_equal(v, v); };
-  const Array given = any(is_nan(abs(x)), {-2, -1});
-  return where(logical_and(is_nan(out), logical_not(given)), HUGE_VAL, out);
+  const Array x_has_nan = any(is_nan(abs(x)), {-2, -1});
+  return where(logical_and(is_nan(out), logical_not(x_has_nan)), HUGE_VAL, out);
 }
 
 Array matrix_rank(const Array& a_in, std::optional<double> rtol, Site site) {
-  const Array a = Inexact(a_in, site);
+  const Array a = AsInexact(a_in, site);
   if (a.rank() < 2) return any(not_equal(abs(a), 0.0)).astype(DType::kS32);
   const Array s = svdvals(a, site);
-  const auto longer = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
-  const Array least =
-      rtol ? full_like(s, *rtol) : max(s, -1, /*keepdims=*/true) * (longer * EpsOf(s));
-  return sum((s > least).astype(DType::kS32), -1);
+  const auto larger_dim = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
+  const Array threshold =
+      rtol ? full_like(s, *rtol) : max(s, -1, /*keepdims=*/true) * (larger_dim * EpsOf(s));
+  return sum((s > threshold).astype(DType::kS32), -1);
 }
 
 Array matrix_power(const Array& a_in, int n, Site site) {
@@ -587,9 +589,10 @@ Array matrix_power(const Array& a_in, int n, Site site) {
   const Array a = n < 0 ? inv(a_in, site) : a_in;
   std::optional<Array> out;
   Array square = a;
-  for (unsigned left = n < 0 ? 0u - static_cast<unsigned>(n) : n; left > 0; left /= 2) {
-    if (left % 2 == 1) out = out ? matmul(*out, square) : square;
-    if (left > 1) square = matmul(square, square);
+  for (unsigned remaining = n < 0 ? 0u - static_cast<unsigned>(n) : n; remaining > 0;
+       remaining /= 2) {
+    if (remaining % 2 == 1) out = out ? matmul(*out, square) : square;
+    if (remaining > 1) square = matmul(square, square);
   }
   return *out;
 }
@@ -623,11 +626,12 @@ Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& prec
       const int j = i + length;
       cost[i][j] = HUGE_VAL;
       for (int k = i; k < j; ++k) {
-        const double of = cost[i][k] + cost[k + 1][j] +
-                          static_cast<double>(RowsOf(xs[i])) * static_cast<double>(ColsOf(xs[k])) *
-                              static_cast<double>(ColsOf(xs[j]));
-        if (of < cost[i][j]) {
-          cost[i][j] = of;
+        const double cost_of_split = cost[i][k] + cost[k + 1][j] +
+                                     static_cast<double>(RowsOf(xs[i])) *
+                                         static_cast<double>(ColsOf(xs[k])) *
+                                         static_cast<double>(ColsOf(xs[j]));
+        if (cost_of_split < cost[i][j]) {
+          cost[i][j] = cost_of_split;
           split[i][j] = k;
         }
       }
@@ -689,7 +693,7 @@ Array tensorsolve(const Array& a_in, const Array& b, const std::vector<int64_t>&
   const int64_t cols = fits ? SizeOfDims(shape, n, shape.size()) : -1;
   if (cols != b.size())
     ThrowError(ErrorKind::kValueError, site, "linalg.tensorsolve: a is ", a.type().ToString(),
-               fits ? "" : " after its axes are moved", ", b ", b.type().ToString(),
+               fits ? "" : " after its axes are moved", ", b is ", b.type().ToString(),
                "; expected a to begin with b's dims, and its other dims to have the same product");
   const Array x = solve(reshape(a, {b.size(), cols}), reshape(b, {b.size()}), site);
   return reshape(x, Dims(shape.begin() + static_cast<int64_t>(n), shape.end()));
@@ -705,9 +709,9 @@ Array trace(const Array& x, int64_t offset, Site site) {
 }
 
 Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, Site site) {
-  const auto [a, given] = Promoted(a_in, b_in, site);
-  const bool vector = given.rank() == 1;
-  const Array b = vector ? expand_dims(given, 1) : given;
+  const auto [a, promoted_b] = Promoted(a_in, b_in, site);
+  const bool vector = promoted_b.rank() == 1;
+  const Array b = vector ? expand_dims(promoted_b, 1) : promoted_b;
   if (a.rank() != 2 || b.rank() != 2 || RowsOf(a) != RowsOf(b))
     ThrowError(ErrorKind::kValueError, site,
                "linalg.lstsq: expected a matrix a, and a vector or matrix b with as many rows");
@@ -718,9 +722,9 @@ Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, S
             zeros({0}, RealDType(a.dtype()), site)};
   }
   const Svd parts = svd(a, /*full_matrices=*/false, site);
-  double least = rcond.value_or(EpsOf(a) * static_cast<double>(std::max(RowsOf(a), ColsOf(a))));
-  if (least < 0) least = EpsOf(a);
-  const Array kept = logical_and(parts.s > 0.0, parts.s >= least * max(parts.s, -1, true));
+  double threshold = rcond.value_or(EpsOf(a) * static_cast<double>(std::max(RowsOf(a), ColsOf(a))));
+  if (threshold < 0) threshold = EpsOf(a);
+  const Array kept = logical_and(parts.s > 0.0, parts.s >= threshold * max(parts.s, -1, true));
   const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
   const Array scaled = expand_dims(inverse, 1) * PreciseMatmul(Adjoint(parts.u), b);
   const Array x = PreciseMatmul(Adjoint(parts.vh), scaled);
@@ -730,39 +734,39 @@ Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, S
 
 std::pair<Array, bool> cho_factor(const Array& a_in, bool lower, Site site) {
   NeedSquare(a_in, "cho_factor", site);
-  const Array a = Inexact(a_in, site);
+  const Array a = AsInexact(a_in, site);
   const Array l = lax::linalg::cholesky(lower ? a : Adjoint(a), /*symmetrize_input=*/false, site);
   return {lower ? l : Adjoint(l), lower};
 }
 
 Array cho_solve(const std::pair<Array, bool>& c_and_lower, const Array& b_in, Site site) {
   const bool lower = c_and_lower.second;
-  const std::pair<Array, Array> both = Promoted(c_and_lower.first, b_in, site);
-  const Array &c = both.first, &b = both.second;
+  const std::pair<Array, Array> promoted = Promoted(c_and_lower.first, b_in, site);
+  const Array &c = promoted.first, &b = promoted.second;
   NeedSquare(c, "cho_solve", site);
   NeedRows(c, b, "cho_solve", site);
-  const auto solved = [lower](const Array& factor, const Array& x, bool adjoint) {
+  const auto solve_factor = [lower](const Array& factor, const Array& x, bool adjoint) {
     return lax::linalg::triangular_solve(
         factor, x,
         {.left_side = true, .lower = lower, .transpose_a = adjoint, .conjugate_a = adjoint});
   };
-  return OfMatrix(b, [&](const Array& rhs) {
-    const auto [factor, right] = SameBatch("linalg.cho_solve", c, rhs, site);
-    return solved(factor, solved(factor, right, !lower), lower);
+  return ApplyToMatrix(b, [&](const Array& rhs) {
+    const auto [factor, right] = BroadcastBatches("linalg.cho_solve", c, rhs, site);
+    return solve_factor(factor, solve_factor(factor, right, !lower), lower);
   });
 }
 
 std::pair<Array, Array> lu_factor(const Array& a, Site site) {
   NeedMatrix(a, "lu_factor", site);
-  const lax::linalg::Lu lu = lax::linalg::lu(Inexact(a, site), site);
+  const lax::linalg::Lu lu = lax::linalg::lu(AsInexact(a, site), site);
   return {lu.lu, lu.pivots};
 }
 
-// LAPACK's pivots are swaps, while SolvedByLu needs a permutation. A loop applies the swaps in turn
-// to 0, 1, ..., n - 1, for all matrices of the batch at once.
+// LAPACK's pivots are swaps, while SolveWithFactors needs a permutation. A loop applies the swaps
+// in turn to 0, 1, ..., n - 1, for all matrices of the batch at once.
 Array lu_solve(const std::pair<Array, Array>& lu_and_piv, const Array& b_in, int trans, Site site) {
-  const std::pair<Array, Array> both = Promoted(lu_and_piv.first, b_in, site);
-  const Array &lu = both.first, &b = both.second;
+  const std::pair<Array, Array> promoted = Promoted(lu_and_piv.first, b_in, site);
+  const Array &lu = promoted.first, &b = promoted.second;
   NeedSquare(lu, "lu_solve", site);
   NeedRows(lu, b, "lu_solve", site);
   if (trans < 0 || trans > 2)
@@ -770,34 +774,33 @@ Array lu_solve(const std::pair<Array, Array>& lu_and_piv, const Array& b_in, int
                "; expected 0, 1 or 2");
   const Array pivots = lu_and_piv.second;
   const int64_t n = ColsOf(lu);
-  const Array places = arange(n);
-  // Applies one swap.
-  const auto swapped = [&](const Array& i, const Array& order) {
+  const Array positions = arange(n);
+  const auto apply_swap = [&](const Array& i, const Array& order) {
     const Array j = expand_dims(take(pivots, i, -1), -1);
     const Array at_i = expand_dims(take(order, i, -1), -1);
-    const Array others = where(equal(places, j), at_i, order);
-    return where(equal(places, i), take_along_axis(order, j, -1), others);
+    const Array others = where(equal(positions, j), at_i, order);
+    return where(equal(positions, i), take_along_axis(order, j, -1), others);
   };
   const Array permutation =
-      fori_loop(0, static_cast<int>(n), swapped, broadcast_to(places, pivots.shape()));
-  return OfMatrix(b, [&](const Array& rhs) {
-    const auto [factors, right] = SameBatch("linalg.lu_solve", lu, rhs, site);
+      fori_loop(0, static_cast<int>(n), apply_swap, broadcast_to(positions, pivots.shape()));
+  return ApplyToMatrix(b, [&](const Array& rhs) {
+    const auto [factors, right] = BroadcastBatches("linalg.lu_solve", lu, rhs, site);
     Dims shape(factors.shape().begin(), factors.shape().end() - 1);
-    return SolvedByLu(factors, broadcast_to(permutation, std::move(shape)), right, trans);
+    return SolveWithFactors(factors, broadcast_to(permutation, std::move(shape)), right, trans);
   });
 }
 
 Array solve_triangular(const Array& a_in, const Array& b_in, SolveTriangularOptions options,
                        Site site) {
-  const std::pair<Array, Array> both = Promoted(a_in, b_in, site);
-  const Array &a = both.first, &b = both.second;
+  const std::pair<Array, Array> promoted = Promoted(a_in, b_in, site);
+  const Array &a = promoted.first, &b = promoted.second;
   NeedSquare(a, "solve_triangular", site);
   NeedRows(a, b, "solve_triangular", site);
   if (options.trans < 0 || options.trans > 2)
     ThrowError(ErrorKind::kValueError, site, "linalg.solve_triangular: trans is ", options.trans,
                "; expected 0, 1 or 2");
-  return OfMatrix(b, [&](const Array& rhs) {
-    const auto [matrix, right] = SameBatch("linalg.solve_triangular", a, rhs, site);
+  return ApplyToMatrix(b, [&](const Array& rhs) {
+    const auto [matrix, right] = BroadcastBatches("linalg.solve_triangular", a, rhs, site);
     return lax::linalg::triangular_solve(matrix, right,
                                          {.left_side = true,
                                           .lower = options.lower,
@@ -812,7 +815,7 @@ std::pair<Array, Array> schur(const Array& a, std::string_view output, Site site
   if (output != "real" && output != "complex")
     ThrowError(ErrorKind::kValueError, site, "linalg.schur: output is '", std::string(output),
                "'; expected real or complex");
-  Array x = Inexact(a, site);
+  Array x = AsInexact(a, site);
   if (output == "complex" && !IsComplexArray(x)) x = complex(x, zeros_like(x));
   const std::vector<Array> out = lax::linalg::schur(x, /*compute_schur_vectors=*/true, site);
   return {out[0], out[1]};
@@ -820,13 +823,13 @@ std::pair<Array, Array> schur(const Array& a, std::string_view output, Site site
 
 std::pair<Array, Array> hessenberg(const Array& a, Site site) {
   NeedSquare(a, "hessenberg", site);
-  const auto [packed, taus] = lax::linalg::hessenberg(Inexact(a, site), site);
+  const auto [packed, taus] = lax::linalg::hessenberg(AsInexact(a, site), site);
   const Array h = Triangle(packed, /*upper=*/true, -1);
   const int64_t n = ColsOf(packed);
   if (n < 2) return {h, ones_like(h)};
   // q leaves the first row and the first column unchanged.
   const int rows = packed.rank() - 2, cols = packed.rank() - 1;
-  const Array below = Part(Part(packed, rows, 1, n), cols, 0, n - 1);
+  const Array below = SliceAxis(SliceAxis(packed, rows, 1, n), cols, 0, n - 1);
   const Array rest = lax::linalg::householder_product(below, taus, site);
   std::vector<int64_t> low(packed.rank(), 0), none = low;
   low[rows] = low[cols] = 1;
@@ -840,32 +843,32 @@ std::pair<Array, Array> hessenberg(const Array& a, Site site) {
 // the matrix exponential revisited" (2005).
 Array expm(const Array& a_in, int max_squarings, Site site) {
   NeedSquare(a_in, "expm", site);
-  const Array a = Inexact(a_in, site);
-  const bool wide = RealDType(a.dtype()) == DType::kF64;
-  const double bound = wide ? 5.371920351148152 : 3.925724783138660;
+  const Array a = AsInexact(a_in, site);
+  const bool is_f64 = RealDType(a.dtype()) == DType::kF64;
+  const double bound = is_f64 ? 5.371920351148152 : 3.925724783138660;
   const std::vector<double> b =
-      wide ? std::vector<double>{64764752532480000.,
-                                 32382376266240000.,
-                                 7771770303897600.,
-                                 1187353796428800.,
-                                 129060195264000.,
-                                 10559470521600.,
-                                 670442572800.,
-                                 33522128640.,
-                                 1323241920.,
-                                 40840800.,
-                                 960960.,
-                                 16380.,
-                                 182.,
-                                 1.}
-           : std::vector<double>{17297280., 8648640., 1995840., 277200., 25200., 1512., 56., 1.};
-  const Array size = stop_gradient(norm(a, {.ord = 1, .axis = {-2, -1}}, site));
-  const Array doublings = maximum(ceil(log(size / bound) / std::log(2.0)), 0.0);
-  const auto whole = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
-  const Array x = a * whole(exp2(-doublings));
-  const Array one = where(OnDiagonal(x), ones_like(x), zeros_like(x));
-  // `even` is the even power of x in turn. `odd_terms` is the sum of the polynomial's odd terms
-  // without their common factor x, `even_terms` the sum of its even terms.
+      is_f64 ? std::vector<double>{64764752532480000.,
+                                   32382376266240000.,
+                                   7771770303897600.,
+                                   1187353796428800.,
+                                   129060195264000.,
+                                   10559470521600.,
+                                   670442572800.,
+                                   33522128640.,
+                                   1323241920.,
+                                   40840800.,
+                                   960960.,
+                                   16380.,
+                                   182.,
+                                   1.}
+             : std::vector<double>{17297280., 8648640., 1995840., 277200., 25200., 1512., 56., 1.};
+  const Array norm1 = stop_gradient(norm(a, {.ord = 1, .axis = {-2, -1}}, site));
+  const Array num_squarings = maximum(ceil(log(norm1 / bound) / std::log(2.0)), 0.0);
+  const auto as_matrix = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
+  const Array x = a * as_matrix(exp2(-num_squarings));
+  const Array one = where(DiagonalMask(x), ones_like(x), zeros_like(x));
+  // `even` takes the even powers of x one after the other. `odd_terms` is the sum of the
+  // polynomial's odd terms without their common factor x, `even_terms` the sum of its even terms.
   Array even = one, odd_terms = b[1] * one, even_terms = b[0] * one;
   const Array xx = PreciseMatmul(x, x);
   for (size_t i = 2; i < b.size(); i += 2) {
@@ -875,13 +878,13 @@ Array expm(const Array& a_in, int max_squarings, Site site) {
   }
   const Array u = PreciseMatmul(x, odd_terms);
   Array out = solve(even_terms - u, even_terms + u, site);
-  const auto squared = [&](const Array& i, const Array& r) {
-    const Array more = whole(i.astype(doublings.dtype()) < doublings);
-    const Array kept = where(more, r, 0.0);
-    return where(more, PreciseMatmul(kept, kept), r);
+  const auto square_active = [&](const Array& i, const Array& r) {
+    const Array active = as_matrix(i.astype(num_squarings.dtype()) < num_squarings);
+    const Array kept = where(active, r, 0.0);
+    return where(active, PreciseMatmul(kept, kept), r);
   };
-  out = fori_loop(0, max_squarings, squared, out);
-  return where(whole(doublings > static_cast<double>(max_squarings)),
+  out = fori_loop(0, max_squarings, square_active, out);
+  return where(as_matrix(num_squarings > static_cast<double>(max_squarings)),
                std::numeric_limits<double>::quiet_NaN(), out);
 }
 
@@ -895,20 +898,21 @@ Array sqrtm(const Array& a, Site site) {
                " dims; expected one matrix");
   const std::pair<Array, Array> form = schur(a, "complex", site);
   const Array &t = form.first, &z = form.second;
-  const Array on = OnDiagonal(t), roots = sqrt(DiagonalOf(t));
-  const Array places = arange(ColsOf(t)), rows = expand_dims(places, 1);
-  const Array none = zeros_like(t);
+  const Array on_diagonal = DiagonalMask(t), roots = sqrt(DiagonalOf(t));
+  const Array positions = arange(ColsOf(t)), rows = expand_dims(positions, 1);
+  const Array zero = zeros_like(t);
   const auto column = [&](const Array& j, const Array& u) {
-    const Array shifted = u + where(on, take(roots, j), none);
-    const Array is_zero = logical_and(on, equal(abs(shifted), 0.0));
+    const Array shifted = u + where(on_diagonal, take(roots, j), zero);
+    const Array is_zero = logical_and(on_diagonal, equal(abs(shifted), 0.0));
     const Array right = where(rows < j, expand_dims(take(t, j, 1), 1), 0.0);
     const Array solved =
         lax::linalg::triangular_solve(where(is_zero, 1.0, shifted), right, {.left_side = true});
     const Array no_root = logical_and(expand_dims(any(is_zero, 1), 1), not_equal(abs(solved), 0.0));
     const Array above = where(no_root, std::numeric_limits<double>::infinity(), solved);
-    return where(logical_and(equal(places, j), rows < j), above, u);
+    return where(logical_and(equal(positions, j), rows < j), above, u);
   };
-  const Array u = fori_loop(0, static_cast<int>(ColsOf(t)), column, where(on, roots, none));
+  const Array u =
+      fori_loop(0, static_cast<int>(ColsOf(t)), column, where(on_diagonal, roots, zero));
   return PreciseMatmul(PreciseMatmul(z, u), Adjoint(z));
 }
 
@@ -917,7 +921,7 @@ std::pair<Array, Array> polar(const Array& a, std::string_view side, Site site) 
   if (side != "right" && side != "left")
     ThrowError(ErrorKind::kValueError, site, "linalg.polar: side is '", std::string(side),
                "'; expected right or left");
-  const Svd parts = svd(Inexact(a, site), /*full_matrices=*/false, site);
+  const Svd parts = svd(AsInexact(a, site), /*full_matrices=*/false, site);
   const Array u = PreciseMatmul(parts.u, parts.vh);
   if (side == "right")
     return {u, PreciseMatmul(Adjoint(parts.vh), expand_dims(parts.s, -1) * parts.vh)};
@@ -976,7 +980,7 @@ Array toeplitz(const Array& c, const std::optional<Array>& r, Site site) {
   // The line goes from the last element of the column to the last of the row. The column gives the
   // element in which both meet.
   const Array line =
-      concatenate({flip(column, -1), Part(row, row.rank() - 1, std::min<int64_t>(n, 1), n)},
+      concatenate({flip(column, -1), SliceAxis(row, row.rank() - 1, std::min<int64_t>(n, 1), n)},
                   row.rank() - 1, site);
   const Array rows = expand_dims(arange(m), 1), cols = arange(n);
   const Array at = static_cast<int>(m - 1) - rows + cols;

@@ -1,6 +1,6 @@
 // Tests of linear algebra: values, factors whose products must give the matrix again, gradients
-// against differences, and errors. Expected values are those of jax.numpy.linalg and jax.lax.linalg
-// 0.10.2.
+// against finite differences, and errors. Expected values are those of jax.numpy.linalg and
+// jax.lax.linalg 0.10.2.
 #include "client/linalg.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ const ir::Array& Tall() {
   static const auto* const kMatrix = new ir::Array(Matrix({1, 2, 3, 4, 5, 7}, {3, 2}));
   return *kMatrix;
 }
-const ir::Array& Right() {
+const ir::Array& RightHandSide() {
   static const auto* const kVector = new ir::Array(Matrix({1, 2, 3}, {3}));
   return *kVector;
 }
@@ -55,7 +55,7 @@ auto Near(std::vector<double> values) { return Pointwise(IsNear(), std::move(val
 
 TEST(LinalgTest, Solves) {
   const auto solved = [](Array a, Array b) { return linalg::solve(a, b); };
-  EXPECT_THAT(Values(solved, General(), Right()),
+  EXPECT_THAT(Values(solved, General(), RightHandSide()),
               Near({0.0512820512821, 0.897435897436, 0.74358974359}));
   EXPECT_THAT(
       Values([](Array a) { return linalg::inv(a); }, General()),
@@ -63,7 +63,7 @@ TEST(LinalgTest, Solves) {
             0.102564102564, -0.0769230769231, 0.025641025641, 0.25641025641}));
   const auto loss = [](Array a, Array b) { return sum(linalg::solve(a, b) * Weights({3})); };
   EXPECT_THAT(
-      Values(grad(loss), General(), Right()),
+      Values(grad(loss), General(), RightHandSide()),
       Near({0.0197238658777, 0.34516765286, 0.285996055227, -0.0236686390533, -0.414201183432,
             -0.343195266272, -0.0315581854043, -0.552268244576, -0.457593688363}));
   // One case has a batch on both sides, another one matrix for all right-hand sides.
@@ -102,19 +102,20 @@ TEST(LinalgTest, LargeMatricesAreFactoredByBlocks) {
         },
         ir::Array::Of(DType::kF64, {m, n}, a));
     const std::vector<double> lu = got[0].ToDoubles(), permutation = got[2].ToDoubles();
-    double off = 0, largest = 0;
+    double largest_error = 0, largest_factor = 0;
     for (int64_t i = 0; i < m; ++i) {
       std::vector<double> row(n);
       for (int64_t p = 0; p < std::min(i + 1, k); ++p) {
         const double l = p == i ? 1 : lu[i * n + p];
-        largest = std::max(largest, std::abs(l));
+        largest_factor = std::max(largest_factor, std::abs(l));
         for (int64_t j = p; j < n; ++j) row[j] += l * lu[p * n + j];
       }
       const auto from = static_cast<int64_t>(permutation[i]);
-      for (int64_t j = 0; j < n; ++j) off = std::max(off, std::abs(row[j] - a[from * n + j]));
+      for (int64_t j = 0; j < n; ++j)
+        largest_error = std::max(largest_error, std::abs(row[j] - a[from * n + j]));
     }
-    EXPECT_LT(off, 1e-11);
-    EXPECT_EQ(largest, 1);  // the pivots are the largest elements
+    EXPECT_LT(largest_error, 1e-11);
+    EXPECT_EQ(largest_factor, 1);  // the pivots are the largest elements
   }
 }
 
@@ -148,12 +149,12 @@ TEST(LinalgTest, Factorizations) {
              }),
              Tall()),
       Near({-4.08588836238, 2.67701904321, 1.36196278746, -1.45577585089, 0, -0.845154254729}));
-  const auto remade = [](Array a) {
+  const auto reconstructed = [](Array a) {
     const linalg::Svd full = linalg::svd(a);
     const Array rows = full.u[{Slice{}, Slice{0, 2}}];
     return matmul(rows * full.s, full.vh);
   };
-  EXPECT_THAT(Values(remade, Tall()), Near({1, 2, 3, 4, 5, 7}));
+  EXPECT_THAT(Values(reconstructed, Tall()), Near({1, 2, 3, 4, 5, 7}));
   EXPECT_THAT(Values([](Array a) { return linalg::svdvals(a); }, Tall()),
               Near({10.1914282571, 0.367137685944}));
   EXPECT_THAT(Values(grad([](Array a) { return sum(linalg::svdvals(a) * Weights({2})); }), Tall()),
@@ -183,7 +184,7 @@ TEST(LinalgTest, EigenvaluesAscend) {
             0.42264973081}));
 }
 
-TEST(LaxLinalgTest, TrianglesAndDiagonals) {
+TEST(LaxLinalgTest, SolvesTriangularAndTridiagonalSystems) {
   EXPECT_THAT(Values(
                   [](Array a) {
                     return lax::linalg::triangular_solve(a, ones({2, 3}, DType::kF64));
@@ -200,7 +201,7 @@ TEST(LaxLinalgTest, TrianglesAndDiagonals) {
 
 // ---- Complex matrices: z is General() + i Positive() / 2. ----
 
-Array Joined(Array re, Array im) { return complex(re, im / 2.0); }
+Array ComplexMatrix(Array re, Array im) { return complex(re, im / 2.0); }
 // Returns the real and imaginary parts of the results as one array.
 Array Parts(const std::vector<Array>& xs) {
   std::vector<Array> out;
@@ -212,17 +213,18 @@ Array Parts(const std::vector<Array>& xs) {
   return concatenate(out);
 }
 template <class F>
-std::vector<double> OfComplex(const F& f) {
-  return Values([&](Array re, Array im) { return Parts({f(Joined(re, im))}); }, General(),
+std::vector<double> ValuesForComplex(const F& f) {
+  return Values([&](Array re, Array im) { return Parts({f(ComplexMatrix(re, im))}); }, General(),
                 Positive());
 }
 Array AdjointOf(const Array& x) {
   return ir::IsComplex(x.dtype()) ? conj(swapaxes(x, -1, -2)) : swapaxes(x, -1, -2);
 }
 Array Product(const std::vector<Array>& xs) { return linalg::multi_dot(xs); }
-// Distance returns how far a is from b, FromUnitary how far q is from having orthonormal columns.
+// Distance returns how far a is from b, DistanceFromUnitary how far q is from having orthonormal
+// columns.
 Array Distance(const Array& a, const Array& b) { return max(abs(a - b)); }
-Array FromUnitary(const Array& q) {
+Array DistanceFromUnitary(const Array& q) {
   const Array product = matmul(AdjointOf(q), q);
   return Distance(product, eye(product.dim(0), product.dtype()));
 }
@@ -231,14 +233,15 @@ template <class F>
 void ExpectSmall(const F& distances) {
   EXPECT_THAT(Values([&](Array x) { return stack(distances(x)); }, General()),
               ::testing::Each(::testing::Lt(1e-12)));
-  EXPECT_THAT(Values([&](Array re, Array im) { return stack(distances(Joined(re, im))); },
+  EXPECT_THAT(Values([&](Array re, Array im) { return stack(distances(ComplexMatrix(re, im))); },
                      General(), Positive()),
               ::testing::Each(::testing::Lt(1e-12)));
 }
-// Checks that the gradient of f, a real function of a complex matrix, agrees with differences.
+// Checks that the gradient of f, a real function of a complex matrix, agrees with finite
+// differences.
 template <class F>
 void ExpectGradient(const F& f) {
-  const auto of_parts = [&](Array re, Array im) { return f(Joined(re, im)); };
+  const auto of_parts = [&](Array re, Array im) { return f(ComplexMatrix(re, im)); };
   const std::vector<ir::Array> got = Evaluated(grad<0, 1>(of_parts), General(), Positive());
   ASSERT_EQ(got.size(), 2u);
   constexpr double kStep = 1e-6;
@@ -259,14 +262,14 @@ void ExpectGradient(const F& f) {
 }
 Array Hermitian(const Array& z) { return matmul(z, AdjointOf(z)); }
 
-TEST(LinalgTest, SolvesOfComplexMatrices) {
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::det(z); }), Near({-0.125, 35.75}));
-  EXPECT_THAT(OfComplex([](Array z) {
+TEST(LinalgTest, SolvesComplexSystems) {
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::det(z); }), Near({-0.125, 35.75}));
+  EXPECT_THAT(ValuesForComplex([](Array z) {
                 return linalg::det(linalg::block_diag(
                     {z, complex(zeros({1, 1}, DType::kF64), full({1, 1}, 2, DType::kF64))}));
               }),
               Near({-71.5, -0.25}));
-  EXPECT_THAT(OfComplex([](Array z) {
+  EXPECT_THAT(ValuesForComplex([](Array z) {
                 const auto [sign, logarithm] = linalg::slogdet(z);
                 return stack({sign, complex(logarithm, zeros_like(logarithm))});
               }),
@@ -279,21 +282,22 @@ TEST(LinalgTest, SolvesOfComplexMatrices) {
                                          0.0696113549397, -0.365074513735, -0.324217269582},
                                         {0.091152487255, 0.411310928274, 0.726139100456,
                                          -0.0696113549397, 0.365074513735, 0.324217269582}};
-    EXPECT_THAT(
-        OfComplex([&](Array z) { return linalg::lu_solve(linalg::lu_factor(z), right(), trans); }),
-        Near(want[trans]));
+    EXPECT_THAT(ValuesForComplex([&](Array z) {
+                  return linalg::lu_solve(linalg::lu_factor(z), right(), trans);
+                }),
+                Near(want[trans]));
     const std::vector<double> triangular[] = {
         {0.25, 0.45, 0.649019607843, -0.25, -0.183333333333, -0.187254901961},
         {0.0539215686275, 0.462745098039, 0.705882352941, 0.0490196078431, -0.349019607843,
          -0.176470588235},
         {0.0539215686275, 0.462745098039, 0.705882352941, -0.0490196078431, 0.349019607843,
          0.176470588235}};
-    EXPECT_THAT(OfComplex([&](Array z) {
+    EXPECT_THAT(ValuesForComplex([&](Array z) {
                   return linalg::solve_triangular(z, right(), {.trans = trans, .lower = true});
                 }),
                 Near(triangular[trans]));
   }
-  EXPECT_THAT(OfComplex([&](Array z) {
+  EXPECT_THAT(ValuesForComplex([&](Array z) {
                 const Array a = Hermitian(z) + 3.0 * eye(3, DType::kF64);
                 return linalg::cho_solve(linalg::cho_factor(a, /*lower=*/true), right());
               }),
@@ -325,22 +329,23 @@ TEST(LinalgTest, FactorsOfComplexMatricesAreUnitary) {
   ExpectSmall([](Array z) {
     const auto [w, v] = linalg::eigh(z);
     const Array a = (z + AdjointOf(z)) / 2.0;
-    return std::vector<Array>{FromUnitary(v), Distance(matmul(a, v), v * w)};
+    return std::vector<Array>{DistanceFromUnitary(v), Distance(matmul(a, v), v * w)};
   });
   ExpectSmall([](Array z) {
     const linalg::Svd s = linalg::svd(z);
-    return std::vector<Array>{FromUnitary(s.u), FromUnitary(s.vh),
+    return std::vector<Array>{DistanceFromUnitary(s.u), DistanceFromUnitary(s.vh),
                               Distance(matmul(s.u * s.s, s.vh), z)};
   });
   ExpectSmall([](Array z) {
     const auto [q, r] = linalg::qr(z);
     const lax::linalg::Qr p = lax::linalg::qr(z, {.pivoting = true});
-    return std::vector<Array>{FromUnitary(q), Distance(matmul(q, r), z), FromUnitary(p.q),
+    return std::vector<Array>{DistanceFromUnitary(q), Distance(matmul(q, r), z),
+                              DistanceFromUnitary(p.q),
                               Distance(matmul(p.q, p.r), take(z, p.p, 1))};
   });
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::svdvals(z); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::svdvals(z); }),
               Near({4.49964208024, 4.05035835012, 1.96158568137}));
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::eigvalsh(z + AdjointOf(z)); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::eigvalsh(z + AdjointOf(z)); }),
               Near({2.5942719174, 6.96073051522, 8.44499756738}));
   // The gradient of a function that does not depend on the phases of the vectors.
   ExpectGradient([](Array z) {
@@ -357,7 +362,7 @@ TEST(LinalgTest, FactorsOfComplexMatricesAreUnitary) {
   });
 }
 
-TEST(LinalgTest, FormsOfGeneralMatrices) {
+TEST(LinalgTest, EigenSchurAndHessenbergForms) {
   ExpectSmall([](Array z) {
     const auto [w, v] = linalg::eig(z);
     const Array x = z.astype(DType::kC128);
@@ -372,13 +377,13 @@ TEST(LinalgTest, FormsOfGeneralMatrices) {
     const auto [c, u] = linalg::schur(z, "complex");
     const Array below = where(expand_dims(arange(3), 1) > arange(3), c, zeros_like(c));
     return std::vector<Array>{
-        FromUnitary(q), Distance(Product({q, t, AdjointOf(q)}), z), FromUnitary(u),
+        DistanceFromUnitary(q), Distance(Product({q, t, AdjointOf(q)}), z), DistanceFromUnitary(u),
         Distance(Product({u, c, AdjointOf(u)}), z.astype(DType::kC128)), max(abs(below))};
   });
   ExpectSmall([](Array z) {
     const auto [h, q] = linalg::hessenberg(z);
     const Array below = where(expand_dims(arange(3), 1) > arange(3) + 1, h, zeros_like(h));
-    return std::vector<Array>{FromUnitary(q), Distance(Product({q, h, AdjointOf(q)}), z),
+    return std::vector<Array>{DistanceFromUnitary(q), Distance(Product({q, h, AdjointOf(q)}), z),
                               max(abs(below))};
   });
   // The three diagonals have the eigenvalues of the matrix.
@@ -405,7 +410,7 @@ TEST(LinalgTest, FormsOfGeneralMatrices) {
 }
 
 TEST(LinalgTest, FunctionsOfMatrices) {
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::expm(z); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::expm(z); }),
               Near({-9.22553580003, -8.47510873845, -1.71891883384, -11.8206537615, -0.594647377691,
                     -26.9852397268, -3.51829160484, -17.9816653548, 35.9911510069, 7.42859493621,
                     10.9297280664, -13.2898874476, 5.95755685416, 17.4209737438, -26.5355186336,
@@ -413,7 +418,7 @@ TEST(LinalgTest, FunctionsOfMatrices) {
   EXPECT_THAT(Values(grad([](Array a) { return sum(linalg::expm(a)); }), General()),
               Near({24.8762465155, 18.6192765158, 51.7457570101, 30.5181506709, 23.5549111519,
                     61.074489194, 13.8204473923, 8.68016344984, 34.4739047624}));
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::sqrtm(z); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::sqrtm(z); }),
               Near({1.52255591675, 0.319048561322, 0.0189586947836, 0.323126378802, 1.76246002782,
                     -0.234395900979, 0.129740003755, 0.0122784970415, 2.0222537874, 0.649020150606,
                     0.0470898930785, -0.0175283021645, 0.036286833256, 0.426113054877,
@@ -422,7 +427,7 @@ TEST(LinalgTest, FunctionsOfMatrices) {
   EXPECT_THAT(Values([](Array a) { return real(linalg::sqrtm(a)); },
                      Matrix({0, 0, 0, 0, 4, 0, 0, 0, 0}, {3, 3})),
               Near({0, 0, 0, 0, 2, 0, 0, 0, 0}));
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::matrix_power(z, 3); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::matrix_power(z, 3); }),
               Near({-16.875, -3, -11.25, -8.625, 6.625, -46, 6.25, -9.875, 50.375, 27.125, 31.625,
                     -5.625, 31.625, 42.875, -10.125, 16.625, 20.875, 40.625}));
   EXPECT_THAT(
@@ -438,7 +443,8 @@ TEST(LinalgTest, FunctionsOfMatrices) {
                     0.662968819607, 3.66921583819, 4.64078173725, 4.64078173725, 6.88935010485}));
   ExpectSmall([](Array z) {
     const auto [u, p] = linalg::polar(z, "left");
-    return std::vector<Array>{FromUnitary(u), Distance(matmul(p, u), z), Distance(p, AdjointOf(p))};
+    return std::vector<Array>{DistanceFromUnitary(u), Distance(matmul(p, u), z),
+                              Distance(p, AdjointOf(p))};
   });
 }
 
@@ -451,7 +457,7 @@ TEST(LinalgTest, NormsOfEachOrder) {
   };
   EXPECT_THAT(Values(of_matrix, Tall()), Near({10.1980390272, 10.1980390272, 10.558565943, 13, 9,
                                                10.1914282571, 0.367137685944, 12, 3}));
-  EXPECT_THAT(OfComplex(of_matrix),
+  EXPECT_THAT(ValuesForComplex(of_matrix),
               Near({6.36396103068, 6.36396103068, 10.5115861117, 5.24113961437, 4.4464611135,
                     4.49964208024, 1.96158568137, 5.59016994375, 3.9464611135}));
   const linalg::NormOrder of_vectors[] = {{}, 0, 1, 2, 3, -1, HUGE_VAL, -HUGE_VAL};
@@ -461,11 +467,11 @@ TEST(LinalgTest, NormsOfEachOrder) {
       out.push_back(linalg::norm(x - 1.5, {.ord = ord}));
     return stack(out);
   };
-  EXPECT_THAT(Values(of_vector, Right()), Near({1.65831239518, 3, 2.5, 1.65831239518, 1.53615841284,
-                                                0.214285714286, 1.5, 0.5}));
+  EXPECT_THAT(Values(of_vector, RightHandSide()), Near({1.65831239518, 3, 2.5, 1.65831239518,
+                                                        1.53615841284, 0.214285714286, 1.5, 0.5}));
   EXPECT_THAT(Values([](Array x) { return linalg::norm(x, {.axis = 0}); }, Tall()),
               Near({5.9160797831, 8.30662386292}));
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::norm(z, {.ord = 1, .axis = 1}); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::norm(z, {.ord = 1, .axis = 1}); }),
               Near({3.9464611135, 5.59016994375, 5.12310562562}));
   const auto kept = trace(
       [](Array x) {
@@ -474,7 +480,7 @@ TEST(LinalgTest, NormsOfEachOrder) {
       abstract({2, 3, 4}));
   EXPECT_EQ(kept.fn()->result_types()[0].shape, (Dims{1, 3, 1}));
   const linalg::NormOrder of_condition[] = {{}, 2, -2, 1, "fro", HUGE_VAL};
-  EXPECT_THAT(OfComplex([&](Array z) {
+  EXPECT_THAT(ValuesForComplex([&](Array z) {
                 std::vector<Array> out;
                 for (const linalg::NormOrder& p : of_condition) out.push_back(linalg::cond(z, p));
                 return stack(out);
@@ -491,7 +497,7 @@ TEST(LinalgTest, LeastSquaresAndPseudoInverses) {
     const linalg::Lstsq out = linalg::lstsq(a, b);
     return Parts({out.x, out.residuals, out.rank, out.s});
   };
-  EXPECT_THAT(Values(least, Tall(), Right()),
+  EXPECT_THAT(Values(least, Tall(), RightHandSide()),
               Near({-0.0714285714286, 0.5, 0.0714285714286, 2, 10.1914282571, 0.367137685944}));
   ExpectSmall([](Array z) {
     const Array p = linalg::pinv(z);
@@ -505,25 +511,25 @@ TEST(LinalgTest, LeastSquaresAndPseudoInverses) {
                   [](Array a, Array b, Array c, Array d) {
                     return linalg::multi_dot({a, b, c, d});
                   },
-                  Right(), General(), Positive(), Tall()),
+                  RightHandSide(), General(), Positive(), Tall()),
               Near({273.5, 393}));
 }
 
-TEST(LinalgTest, MatricesOfAForm) {
-  EXPECT_THAT(Values([](Array c, Array r) { return linalg::toeplitz(c, r); }, Right(),
+TEST(LinalgTest, ToeplitzAndBlockDiagonalMatrices) {
+  EXPECT_THAT(Values([](Array c, Array r) { return linalg::toeplitz(c, r); }, RightHandSide(),
                      Matrix({9, 8, 7, 6}, {4})),
               Near({1, 8, 7, 6, 2, 1, 8, 7, 3, 2, 1, 8}));
-  EXPECT_THAT(OfComplex([](Array z) { return linalg::toeplitz(take(z, 0, 0)); }),
+  EXPECT_THAT(ValuesForComplex([](Array z) { return linalg::toeplitz(take(z, 0, 0)); }),
               Near({2, 1, 0, 1, 2, 1, 0, 1, 2, 2, -0.5, 0, 0.5, 2, -0.5, 0, 0.5, 2}));
   EXPECT_THAT(Values(
                   [](Array a, Array b) {
                     return linalg::block_diag({a, b});
                   },
-                  Right(), Tall()),
+                  RightHandSide(), Tall()),
               Near({1, 2, 3, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 4, 0, 0, 0, 5, 7}));
 }
 
-TEST(LinalgTest, WhatHasNoDerivativeSaysSo) {
+TEST(LinalgTest, FunctionsWithoutDerivativesRefuseGrad) {
   const auto error_of = [](auto f) {
     return std::string(ErrorOf([&] { trace(f, abstract({3, 3})); }).what());
   };

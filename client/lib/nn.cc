@@ -39,13 +39,14 @@ using Vs = std::vector<Value>;
 // ---- The formulas. ------------------------------------------------------------------------------
 
 // Returns f(x), with slope(x) as its derivative.
-F Ruled(const F& x, const std::function<F(const F&)>& f, const std::function<F(const F&)>& slope) {
+F WithDerivative(const F& x, const std::function<F(const F&)>& f,
+                 const std::function<F(const F&)>& slope) {
   return ir::WithTangent(
       {*x}, [&](ir::Values v) { return *f(v[0]); },
       [&](ir::Values v, Value, ir::Values d) { return *(slope(v[0]) * F(d[0])); });
 }
 
-namespace of {
+namespace formulas {
 
 F identity(const F& x) { return x; }
 // A NaN stays NaN, and the derivative at 0 is 0.
@@ -58,7 +59,7 @@ F silu(const F& x) { return x * ir::Logistic(x); }
 // log(1 + exp(x)). The derivative of this formula would not exist at 0, so it is given as
 // `sigmoid`.
 F softplus(const F& x) {
-  return Ruled(
+  return WithDerivative(
       x, [](const F& v) { return ir::Max(v, 0) + ir::Log1p(ir::Exp(-ir::Abs(v))); }, sigmoid);
 }
 F log_sigmoid(const F& x) { return -softplus(-x); }
@@ -86,7 +87,7 @@ F sparse_plus(const F& x) {
 }
 F sparse_sigmoid(const F& x) { return 0.5 * ir::Min(ir::Max(x + 1, 0), 2); }
 F log1mexp(const F& x) {
-  return Ruled(
+  return WithDerivative(
       x,
       [](const F& v) {
         return ir::Where(v < std::log(2), ir::Log(-ir::Expm1(-v)), ir::Log1p(-ir::Exp(-v)));
@@ -94,18 +95,18 @@ F log1mexp(const F& x) {
       [](const F& v) { return 1 / ir::Expm1(v); });
 }
 
-}  // namespace of
+}  // namespace formulas
 
 // Applies f without changing the operand's dtype.
-Array Plain(std::string_view name, const Arg& x, F (*f)(const F&)) {
+Array ApplyKeepingDType(std::string_view name, const Arg& x, F (*f)(const F&)) {
   return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return *f(v[0]); });
 }
 
 }  // namespace
 
-#define TESSERA_DEFINE(name)                                             \
-  Array name(const Arg& x) {                                             \
-    return UnaryInexact(#name, x, [](Value v) { return *of::name(v); }); \
+#define TESSERA_DEFINE(name)                                                   \
+  Array name(const Arg& x) {                                                   \
+    return UnaryInexact(#name, x, [](Value v) { return *formulas::name(v); }); \
   }
 TESSERA_NN_UNARY(TESSERA_DEFINE)
 #undef TESSERA_DEFINE
@@ -115,16 +116,16 @@ TESSERA_NN_UNARY(TESSERA_DEFINE)
         #name, {x, parameter}, Operands::kPromote,                   \
         [](ir::Builder&, Vs v) {                                     \
           const Vs in = ir::MatchVarying(std::move(v));              \
-          return *of::name(in[0], in[1]);                            \
+          return *formulas::name(in[0], in[1]);                      \
         },                                                           \
         internal::InexactOf(internal::CommonDType({x, parameter}))); \
   }
 TESSERA_NN_WITH_PARAMETER(TESSERA_DEFINE)
 #undef TESSERA_DEFINE
 
-Array identity(const Arg& x) { return Plain("identity", x, of::identity); }
-Array relu(const Arg& x) { return Plain("relu", x, of::relu); }
-Array hard_tanh(const Arg& x) { return Plain("hard_tanh", x, of::hard_tanh); }
+Array identity(const Arg& x) { return ApplyKeepingDType("identity", x, formulas::identity); }
+Array relu(const Arg& x) { return ApplyKeepingDType("relu", x, formulas::relu); }
+Array hard_tanh(const Arg& x) { return ApplyKeepingDType("hard_tanh", x, formulas::hard_tanh); }
 Array gelu(const Arg& x, bool approximate) {
   return UnaryInexact("gelu", x, [&](Value v) {
     const F y = v;
@@ -196,9 +197,9 @@ Array standardize(const Arg& x, const Axes& axes, double epsilon) {
   const std::vector<int64_t> dims = NormalizeAxes("standardize", axes, RankOf(x), x.site);
   return UnaryInexact("standardize", x, [&](Value v) {
     const Value average = MeanOf(v, dims);
-    const Value of_squares = MeanOf(ir::Square(v), dims);
-    const Value apart = of_squares - ir::Square(average);
-    const Value variance = ir::Max(apart, ir::FullLike(apart, 0));
+    const Value mean_of_squares = MeanOf(ir::Square(v), dims);
+    const Value difference = mean_of_squares - ir::Square(average);
+    const Value variance = ir::Max(difference, ir::FullLike(difference, 0));
     const Value scale = ir::Rsqrt(variance + ir::FullLike(variance, epsilon));
     const Value centered = v - BroadcastBack(average, v, dims);
     return centered * BroadcastBack(scale, v, dims);
@@ -206,15 +207,15 @@ Array standardize(const Arg& x, const Axes& axes, double epsilon) {
 }
 Array one_hot(const Arg& x, int64_t classes, DType dtype, int axis,
               const OutSharding& out_sharding) {
-  const int at = NormalizeAxis("one_hot", axis, RankOf(x) + 1, x.site);
+  const int new_axis = NormalizeAxis("one_hot", axis, RankOf(x) + 1, x.site);
   return ApplyArgs("one_hot", {x}, Operands::kPromote, [&](ir::Builder& b, Vs v) {
     Dims shape = v[0].shape();
-    shape.insert(shape.begin() + at, classes);
+    shape.insert(shape.begin() + new_axis, classes);
     std::vector<int64_t> kept(shape.size());
     std::iota(kept.begin(), kept.end(), 0);
-    kept.erase(kept.begin() + at);
-    const Value wide = ir::BroadcastInDim(v[0], shape, kept);
-    const Value is_one = ir::Compare(wide, ir::Iota(b, v[0].dtype(), shape, at), "EQ");
+    kept.erase(kept.begin() + new_axis);
+    const Value repeated = ir::BroadcastInDim(v[0], shape, kept);
+    const Value is_one = ir::Compare(repeated, ir::Iota(b, v[0].dtype(), shape, new_axis), "EQ");
     return internal::Resharded("one_hot", ir::Convert(is_one, dtype), out_sharding, x.site);
   });
 }
@@ -237,8 +238,8 @@ struct Attention {
   int64_t size() const { return key.dim(3); }
 };
 
-void CheckLike(const Attention& a, std::string_view name, const Array& x, const Dims& want,
-               std::optional<DType> dtype) {
+void CheckOperand(const Attention& a, std::string_view name, const Array& x, const Dims& want,
+                  std::optional<DType> dtype) {
   const auto fits = [&] {
     if (x.rank() != static_cast<int>(want.size())) return false;
     for (size_t d = 0; d < want.size(); ++d)
@@ -264,35 +265,35 @@ void CheckAttention(const Attention& a) {
     ThrowError(ErrorKind::kValueError, a.site, "dot_product_attention: key is ",
                a.key.type().ToString(), "; floats are expected");
   }
-  CheckLike(a, "value", a.value, a.key.shape(), dtype);
-  CheckLike(a, "query", a.query, {a.batch(), -1, -1, a.size()}, dtype);
+  CheckOperand(a, "value", a.value, a.key.shape(), dtype);
+  CheckOperand(a, "query", a.query, {a.batch(), -1, -1, a.size()}, dtype);
   if (a.heads() % a.key_heads() != 0) {
     ThrowError(ErrorKind::kValueError, a.site,
                "dot_product_attention: the number of query heads must be a multiple of key/value "
                "heads, but got ",
                a.heads(), " vs ", a.key_heads());
   }
-  const auto of_scores = [&](std::string_view name, const std::optional<Array>& x,
-                             std::optional<DType> want) {
+  const auto check_score_operand = [&](std::string_view name, const std::optional<Array>& x,
+                                       std::optional<DType> want) {
     if (!x) return;
     Dims shape = {a.batch(), a.heads(), a.length(), a.key_length()};
     for (int d = 0; d < 4 && x->rank() == 4; ++d)
       if (x->dim(d) == 1) shape[d] = 1;
-    CheckLike(a, name, *x, shape, want);
+    CheckOperand(a, name, *x, shape, want);
   };
-  of_scores("bias", a.options.bias, std::nullopt);
-  of_scores("mask", a.options.mask, DType::kBool);
+  check_score_operand("bias", a.options.bias, std::nullopt);
+  check_score_operand("mask", a.options.mask, DType::kBool);
   for (const auto& [name, x] :
        {std::pair("query_seq_lengths", &a.options.query_seq_lengths),
         std::pair("key_value_seq_lengths", &a.options.key_value_seq_lengths)})
-    if (*x) CheckLike(a, name, **x, {a.batch()}, DType::kS32);
+    if (*x) CheckOperand(a, name, **x, {a.batch()}, DType::kS32);
 }
 
 // Returns which keys each query sees, as bools [batch or 1, 1 or heads, length, key_length], or
 // nullopt if every query sees all keys.
-std::optional<Array> Seen(const Attention& a) {
-  std::optional<Array> seen = a.options.mask;
-  const auto require = [&](const Array& x) { seen = seen ? logical_and(*seen, x) : x; };
+std::optional<Array> VisibleKeys(const Attention& a) {
+  std::optional<Array> visible = a.options.mask;
+  const auto require = [&](const Array& x) { visible = visible ? logical_and(*visible, x) : x; };
   const Array row = reshape(arange(a.length()), {1, 1, a.length(), 1});
   const Array column = reshape(arange(a.key_length()), {1, 1, 1, a.key_length()});
   if (a.options.is_causal) require(row >= column);
@@ -305,7 +306,7 @@ std::optional<Array> Seen(const Attention& a) {
     require(row < reshape(*lengths, {a.batch(), 1, 1, 1}));
   if (const auto& lengths = a.options.key_value_seq_lengths)
     require(column < reshape(*lengths, {a.batch(), 1, 1, 1}));
-  return seen;
+  return visible;
 }
 
 // Computes softmax(query key^T) value for groups of heads that share a key, as one contraction for
@@ -317,9 +318,9 @@ Array Attend(const Attention& a) {
   // size].
   const Array query = transpose(
       reshape(a.query, {a.batch(), a.length(), a.key_heads(), group, a.size()}), {0, 2, 1, 3, 4});
-  const DType wide = a.key.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
-  lax::DotOptions of_products;
-  of_products.preferred_element_type = wide;
+  const DType accumulate_dtype = a.key.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  lax::DotOptions score_options;
+  score_options.preferred_element_type = accumulate_dtype;
   lax::DotDimensions dims;
   dims.lhs_batch = {0, 1};
   dims.rhs_batch = {0, 2};
@@ -327,14 +328,14 @@ Array Attend(const Attention& a) {
   dims.rhs_contract = {3};
   // The scores are [batch, key heads, length, group, key length], then [batch, heads, length, key
   // length].
-  Array scores = lax::dot_general(query, a.key, dims, of_products);
+  Array scores = lax::dot_general(query, a.key, dims, score_options);
   scores = reshape(transpose(scores, {0, 1, 3, 2, 4}),
                    {a.batch(), a.heads(), a.length(), a.key_length()});
   scores = scores * a.options.scale.value_or(1 / std::sqrt(static_cast<double>(a.size())));
-  if (a.options.bias) scores = (scores + *a.options.bias).astype(wide);
-  if (const std::optional<Array> seen = Seen(a)) {
+  if (a.options.bias) scores = (scores + *a.options.bias).astype(accumulate_dtype);
+  if (const std::optional<Array> visible = VisibleKeys(a)) {
     const double low = -0.7 * static_cast<double>(std::numeric_limits<float>::max());
-    scores = where(*seen, scores, low);
+    scores = where(*visible, scores, low);
   }
   const Array weights = softmax(scores.astype(DType::kF32)).astype(a.key.dtype());
   const Array grouped =
@@ -343,16 +344,16 @@ Array Attend(const Attention& a) {
   dims.rhs_contract = {1};
   // The result is [batch, key heads, group, length, size], then [batch, length, heads, size].
   const Array out = transpose(lax::dot_general(grouped, a.value, dims), {0, 3, 1, 2, 4});
-  const Array of_heads = reshape(out, {a.batch(), a.length(), a.heads(), a.size()});
-  if (!a.options.query_seq_lengths) return of_heads;
+  const Array result = reshape(out, {a.batch(), a.length(), a.heads(), a.size()});
+  if (!a.options.query_seq_lengths) return result;
   const Array row = reshape(arange(a.length()), {1, a.length()});
-  const Array counts = row < reshape(*a.options.query_seq_lengths, {a.batch(), 1});
-  return of_heads * reshape(counts, {a.batch(), a.length(), 1, 1}).astype(a.key.dtype());
+  const Array is_counted = row < reshape(*a.options.query_seq_lengths, {a.batch(), 1});
+  return result * reshape(is_counted, {a.batch(), a.length(), 1, 1}).astype(a.key.dtype());
 }
 
 }  // namespace
 
-// Gives operands without a batch one of size 1, so that Attend has one case only. Everything is
+// Gives operands without a batch a batch of size 1, so that Attend has one case only. Everything is
 // traced as one program.
 Array dot_product_attention(const Arg& query, const Arg& key, const Arg& value,
                             const AttentionOptions& options) {
@@ -473,15 +474,15 @@ Initializer orthogonal(double scale, int column_axis, DType dtype) {
                 shape, internal::NormalizeAxes("orthogonal", {}, rank, key.site));
             if (all == 0) return tessera::zeros(shape, d, key.site);
             const int64_t columns = shape[axis];
-            Dims rows = shape;
-            rows.erase(rows.begin() + axis);
-            rows.push_back(columns);
+            Dims moved_shape = shape;
+            moved_shape.erase(moved_shape.begin() + axis);
+            moved_shape.push_back(columns);
             std::vector<int64_t> order(rank);
             std::iota(order.begin(), order.end(), 0);
             order.pop_back();
             order.insert(order.begin() + axis, rank - 1);
             const Array q = random::orthogonal(key, all / columns, {}, d, columns);
-            return transpose(reshape(q, rows), order) * scale;
+            return transpose(reshape(q, moved_shape), order) * scale;
           },
           dtype};
 }
@@ -508,8 +509,8 @@ Initializer variance_scaling(double scale, std::string_view mode, std::string_vi
                   "; truncated_normal, normal or uniform is expected");
             }
             // The standard deviation of standard normal numbers that are truncated to [-2, 2].
-            constexpr double kTruncated = .87962566103423978;
-            const double stddev = Rounded(std::sqrt(variance), d) / Rounded(kTruncated, d);
+            constexpr double kTruncatedStddev = .87962566103423978;
+            const double stddev = Rounded(std::sqrt(variance), d) / Rounded(kTruncatedStddev, d);
             return random::truncated_normal(key, -2.0, 2.0, shape, d) * stddev;
           },
           dtype};

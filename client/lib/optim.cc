@@ -1,5 +1,5 @@
-// Optimizers below their templates. The formulas are those of Optax 0.2.8. init and update of a
-// chain run all its rules in one program, on flat lists of leaves.
+// The part of optim.h that is no template. The formulas are those of Optax 0.2.8. init and update
+// of a chain run all its rules in one program, on flat lists of leaves.
 #include "client/optim.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void CheckShapes(const Flat& grads, const std::vector<Array>& got, std::string_v
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i].shape() == grads.leaves[i].shape()) continue;
     ThrowError(ErrorKind::kValueError, site, "optim: ", LeafPaths(grads.tree, what)[i], " is ",
-               got[i].type().ToString(), ", its gradient ", grads.leaves[i].type().ToString(),
+               got[i].type().ToString(), ", its gradient is ", grads.leaves[i].type().ToString(),
                "; equal shapes are expected");
   }
 }
@@ -118,8 +118,8 @@ std::vector<internal::FlatState> StatesOf(const Flat& flat, const std::vector<Ru
   // one that it does not have.
   const bool ambiguous = is_none(updates.tree);
   auto next = flat.leaves.begin();
-  const auto take = [&](const TreeNode& tree, bool wanted) -> std::optional<Flat> {
-    if (is_none(tree) && !(ambiguous && wanted)) return std::nullopt;
+  const auto take = [&](const TreeNode& tree, bool expected) -> std::optional<Flat> {
+    if (is_none(tree) && !(ambiguous && expected)) return std::nullopt;
     Flat part;
     part.tree = tree;
     part.tree.label.clear();
@@ -139,7 +139,7 @@ std::vector<internal::FlatState> StatesOf(const Flat& flat, const std::vector<Ru
 }
 
 // Applies one transformation to the updates and to its part of the state.
-void Transform(const Rule& rule, const Flat& grads, const std::vector<Array>& params, Flat* updates,
+void ApplyRule(const Rule& rule, const Flat& grads, const std::vector<Array>& params, Flat* updates,
                internal::FlatState* state) {
   Leaves leaves{grads.tree, updates->leaves, params, state->count, {}, {}};
   if (state->mu) leaves.mu = state->mu->leaves;
@@ -210,7 +210,7 @@ void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, con
     Flat next = *updates;
     std::vector<FlatState> next_state = state;
     for (size_t r = 0; r < rules.size(); ++r)
-      Transform(rules[r], *updates, params ? params->leaves : std::vector<Array>{}, &next,
+      ApplyRule(rules[r], *updates, params ? params->leaves : std::vector<Array>{}, &next,
                 &next_state[r]);
     return AllLeaves(next, next_state, nullptr);
   });
@@ -263,7 +263,7 @@ void CheckSteps(std::string_view name, std::string_view what, int64_t steps, int
              "; a number from ", least, " to ", kMaxCount, " is expected");
 }
 // Returns count - begin. If `begin` is 0, returns the count itself.
-Array Since(const Array& count, int64_t begin) {
+Array StepsSince(const Array& count, int64_t begin) {
   return begin == 0 ? count : count - static_cast<int32_t>(begin);
 }
 
@@ -280,9 +280,9 @@ Schedule polynomial_schedule(double init_value, double end_value, double power,
   return [=](const Array& count) {
     const auto steps = static_cast<double>(transition_steps);
     const Array since =
-        AsFloat(clip(Since(count, begin), 0, static_cast<int32_t>(transition_steps)));
-    const Array left = 1 - since / steps;
-    const Array bent = power == 1 ? left : tessera::power(left, power);
+        AsFloat(clip(StepsSince(count, begin), 0, static_cast<int32_t>(transition_steps)));
+    const Array remaining = 1 - since / steps;
+    const Array bent = power == 1 ? remaining : tessera::power(remaining, power);
     return (init_value - end_value) * bent + end_value;
   };
 }
@@ -297,7 +297,7 @@ Schedule exponential_decay(double init_value, int64_t transition_steps, double d
   CheckSteps("exponential_decay", "transition_steps", transition_steps, 1);
   const int64_t begin = std::clamp<int64_t>(transition_begin, 0, kMaxCount);
   return [=](const Array& count) {
-    const Array since = Since(count, begin);
+    const Array since = StepsSince(count, begin);
     Array exponent = AsFloat(since) / static_cast<double>(transition_steps);
     if (staircase) exponent = floor(exponent);
     const Array decayed = init_value * power(decay_rate, exponent);
@@ -353,7 +353,7 @@ Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> bo
   return [=](const Array& count) {
     Array value = schedules[0](count);
     for (size_t i = 0; i < boundaries.size(); ++i) {
-      const Array next = schedules[i + 1](Since(count, boundaries[i]));
+      const Array next = schedules[i + 1](StepsSince(count, boundaries[i]));
       value = where(count < static_cast<int32_t>(boundaries[i]), value, next);
     }
     return value;
@@ -388,14 +388,14 @@ Array AbsSquare(const Array& x) {
   return of_real + square(imag(x));
 }
 // Returns decay * before + (1 - decay) * now.
-Array Moved(double decay, const Array& before, const Array& now) {
+Array MovingAverage(double decay, const Array& before, const Array& now) {
   const Array first = (1 - decay) * now;
   return first + decay * before;
 }
-std::vector<Array> Moved(double decay, const std::vector<Array>& before,
-                         const std::vector<Array>& now) {
+std::vector<Array> MovingAverage(double decay, const std::vector<Array>& before,
+                                 const std::vector<Array>& now) {
   std::vector<Array> out;
-  for (size_t i = 0; i < now.size(); ++i) out.push_back(Moved(decay, before[i], now[i]));
+  for (size_t i = 0; i < now.size(); ++i) out.push_back(MovingAverage(decay, before[i], now[i]));
   return out;
 }
 std::vector<Array> Squares(const std::vector<Array>& xs) {
@@ -409,11 +409,11 @@ class BiasCorrection {
  public:
   BiasCorrection(double decay, const Array& count) : decay_(decay), count_(count) {}
   // 1 - decay^count is computed at least in f32.
-  Array Of(const Array& mean) {
-    const bool wide = mean.dtype() == kF64 || mean.dtype() == kC128;
-    std::optional<Array>& part = wide ? f64_ : f32_;
-    if (!part) part = 1 - power(decay_, count_.astype(wide ? kF64 : kF32));
-    return mean / part->astype(mean.dtype());
+  Array Correct(const Array& mean) {
+    const bool is_f64 = mean.dtype() == kF64 || mean.dtype() == kC128;
+    std::optional<Array>& factor = is_f64 ? f64_ : f32_;
+    if (!factor) factor = 1 - power(decay_, count_.astype(is_f64 ? kF64 : kF32));
+    return mean / factor->astype(mean.dtype());
   }
 
  private:
@@ -423,7 +423,8 @@ class BiasCorrection {
 };
 
 // A transformation of each leaf by itself, without a state.
-GradientTransformation ByLeaf(std::string name, std::function<Array(const Array&)> f) {
+GradientTransformation LeafwiseTransformation(std::string name,
+                                              std::function<Array(const Array&)> f) {
   return GradientTransformation({{.name = std::move(name), .update = [f](Leaves& s) {
                                     for (Array& g : s.updates) g = f(g);
                                   }}});
@@ -433,7 +434,8 @@ GradientTransformation ByLeaf(std::string name, std::function<Array(const Array&
 
 GradientTransformation scale(const ScalarOrSchedule& step_size) {
   if (!step_size.is_schedule())
-    return ByLeaf("scale", [=](const Array& g) { return step_size.At(std::nullopt) * g; });
+    return LeafwiseTransformation("scale",
+                                  [=](const Array& g) { return step_size.At(std::nullopt) * g; });
   return GradientTransformation(
       {{.name = "scale_by_schedule", .counts = true, .update = [=](Leaves& s) {
           const Array size = *step_size.At(s.count).array;
@@ -450,7 +452,7 @@ GradientTransformation scale_by_learning_rate(const ScalarOrSchedule& learning_r
   const Arg rate = learning_rate.At(std::nullopt);
   if (rate.kind != Arg::kArray)
     return scale(rate.kind == Arg::kReal ? -rate.number : -static_cast<double>(rate.integer));
-  return ByLeaf("scale", [=](const Array& g) { return -rate * g; });
+  return LeafwiseTransformation("scale", [=](const Array& g) { return -rate * g; });
 }
 GradientTransformation add_decayed_weights(const ScalarOrSchedule& weight_decay, const Mask& mask) {
   return GradientTransformation({{.name = "add_decayed_weights",
@@ -467,7 +469,8 @@ GradientTransformation add_decayed_weights(const ScalarOrSchedule& weight_decay,
                                   }}});
 }
 GradientTransformation clip(double max_delta) {
-  return ByLeaf("clip", [=](const Array& g) { return tessera::clip(g, -max_delta, max_delta); });
+  return LeafwiseTransformation(
+      "clip", [=](const Array& g) { return tessera::clip(g, -max_delta, max_delta); });
 }
 
 namespace {
@@ -486,10 +489,10 @@ Array NormOf(const std::vector<Array>& leaves) {
 GradientTransformation clip_by_global_norm(double max_norm) {
   return GradientTransformation({{.name = "clip_by_global_norm", .update = [=](Leaves& s) {
                                     const Array norm = NormOf(s.updates);
-                                    const Array small = norm < max_norm;
+                                    const Array is_small = norm < max_norm;
                                     for (Array& g : s.updates) {
                                       const Array unit = g / norm.astype(g.dtype());
-                                      g = where(small, g, unit * max_norm);
+                                      g = where(is_small, g, unit * max_norm);
                                     }
                                   }}});
 }
@@ -498,8 +501,8 @@ namespace {
 
 // Returns the norm of x, or `min_norm` if that is larger. The derivative is finite also at 0.
 Array SafeNorm(const Array& x, double min_norm) {
-  const Array small = NormOf({x}) <= min_norm;
-  return where(small, min_norm, NormOf({where(small, 1, x)}));
+  const Array is_small = NormOf({x}) <= min_norm;
+  return where(is_small, min_norm, NormOf({where(is_small, 1, x)}));
 }
 
 }  // namespace
@@ -508,13 +511,13 @@ GradientTransformation scale_by_trust_ratio(double min_norm, double trust_coeffi
   return GradientTransformation(
       {{.name = "scale_by_trust_ratio", .needs_params = true, .update = [=](Leaves& s) {
           for (size_t i = 0; i < s.updates.size(); ++i) {
-            const Array of_param = SafeNorm(s.params[i], min_norm);
-            const Array of_update = SafeNorm(s.updates[i], min_norm);
-            const Array scaled = trust_coefficient * of_param;
-            const Array ratio = scaled / (of_update + eps);
-            const Array no_param = equal(of_param, 0.0);
-            const Array none = logical_or(no_param, equal(of_update, 0.0));
-            s.updates[i] = s.updates[i] * where(none, 1.0, ratio);
+            const Array param_norm = SafeNorm(s.params[i], min_norm);
+            const Array update_norm = SafeNorm(s.updates[i], min_norm);
+            const Array scaled = trust_coefficient * param_norm;
+            const Array ratio = scaled / (update_norm + eps);
+            const Array param_is_zero = equal(param_norm, 0.0);
+            const Array either_is_zero = logical_or(param_is_zero, equal(update_norm, 0.0));
+            s.updates[i] = s.updates[i] * where(either_is_zero, 1.0, ratio);
           }
         }}});
 }
@@ -533,63 +536,63 @@ GradientTransformation ema(double decay, bool debias, std::optional<DType> accum
                                   .mu = 0,
                                   .mu_dtype = accumulator_dtype,
                                   .update = [=](Leaves& s) {
-                                    s.mu = Moved(decay, s.mu, s.updates);
+                                    s.mu = MovingAverage(decay, s.mu, s.updates);
                                     s.count = Incremented(*s.count);
                                     s.updates = s.mu;
                                     if (!debias) return;
                                     BiasCorrection correction(decay, *s.count);
-                                    for (Array& g : s.updates) g = correction.Of(g);
+                                    for (Array& g : s.updates) g = correction.Correct(g);
                                   }}});
 }
 // The operations have Optax's order. With nesterov, the bias-corrected mean of the next step is
 // mixed with the bias-corrected gradient. An eps_root of 0 adds no op.
 GradientTransformation scale_by_adam(const ScaleByAdamOptions& o) {
-  return GradientTransformation({{.name = "scale_by_adam",
-                                  .counts = true,
-                                  .mu = 0,
-                                  .nu = 0,
-                                  .mu_dtype = o.mu_dtype,
-                                  .update = [=](Leaves& s) {
-                                    s.mu = Moved(o.b1, s.mu, s.updates);
-                                    s.nu = Moved(o.b2, s.nu, Squares(s.updates));
-                                    s.count = Incremented(*s.count);
-                                    BiasCorrection of_mu(o.b1, *s.count), of_nu(o.b2, *s.count);
-                                    BiasCorrection of_next(
-                                        o.b1, o.nesterov ? Incremented(*s.count) : *s.count);
-                                    for (size_t i = 0; i < s.updates.size(); ++i) {
-                                      Array m;
-                                      if (o.nesterov) {
-                                        const Array next = of_next.Of(s.mu[i]);
-                                        m = Moved(o.b1, next, of_mu.Of(s.updates[i]));
-                                      } else {
-                                        m = of_mu.Of(s.mu[i]);
-                                      }
-                                      const Array n = of_nu.Of(s.nu[i]);
-                                      const Array root = sqrt(o.eps_root == 0 ? n : n + o.eps_root);
-                                      s.updates[i] = m / (root + o.eps);
-                                    }
-                                  }}});
+  return GradientTransformation(
+      {{.name = "scale_by_adam",
+        .counts = true,
+        .mu = 0,
+        .nu = 0,
+        .mu_dtype = o.mu_dtype,
+        .update = [=](Leaves& s) {
+          s.mu = MovingAverage(o.b1, s.mu, s.updates);
+          s.nu = MovingAverage(o.b2, s.nu, Squares(s.updates));
+          s.count = Incremented(*s.count);
+          BiasCorrection mu_correction(o.b1, *s.count), nu_correction(o.b2, *s.count);
+          BiasCorrection next_correction(o.b1, o.nesterov ? Incremented(*s.count) : *s.count);
+          for (size_t i = 0; i < s.updates.size(); ++i) {
+            Array m;
+            if (o.nesterov) {
+              const Array next = next_correction.Correct(s.mu[i]);
+              m = MovingAverage(o.b1, next, mu_correction.Correct(s.updates[i]));
+            } else {
+              m = mu_correction.Correct(s.mu[i]);
+            }
+            const Array n = nu_correction.Correct(s.nu[i]);
+            const Array root = sqrt(o.eps_root == 0 ? n : n + o.eps_root);
+            s.updates[i] = m / (root + o.eps);
+          }
+        }}});
 }
 
 namespace {
 
 // scale_by_rms and scale_by_stddev differ only in the subtracted square of the mean. The options
 // decide the place of eps and whether means that begin with zero are corrected, as in Optax.
-GradientTransformation Rms(const ScaleByRmsOptions& o, bool centered) {
+GradientTransformation ScaleByRmsOrStddev(const ScaleByRmsOptions& o, bool centered) {
   return GradientTransformation({{.name = centered ? "scale_by_stddev" : "scale_by_rms",
                                   .counts = o.bias_correction,
                                   .mu = centered ? std::optional<double>(0) : std::nullopt,
                                   .nu = o.initial_scale,
                                   .update = [=](Leaves& s) {
-                                    if (centered) s.mu = Moved(o.decay, s.mu, s.updates);
-                                    s.nu = Moved(o.decay, s.nu, Squares(s.updates));
+                                    if (centered) s.mu = MovingAverage(o.decay, s.mu, s.updates);
+                                    s.nu = MovingAverage(o.decay, s.nu, Squares(s.updates));
                                     std::optional<BiasCorrection> correction;
                                     if (o.bias_correction) {
                                       s.count = Incremented(*s.count);
                                       correction.emplace(o.decay, *s.count);
                                     }
                                     const auto corrected = [&](const Array& x) {
-                                      return correction ? correction->Of(x) : x;
+                                      return correction ? correction->Correct(x) : x;
                                     };
                                     for (size_t i = 0; i < s.updates.size(); ++i) {
                                       Array n = corrected(s.nu[i]);
@@ -606,10 +609,10 @@ GradientTransformation Rms(const ScaleByRmsOptions& o, bool centered) {
 }  // namespace
 
 GradientTransformation scale_by_rms(const ScaleByRmsOptions& options) {
-  return Rms(options, /*centered=*/false);
+  return ScaleByRmsOrStddev(options, /*centered=*/false);
 }
 GradientTransformation scale_by_stddev(const ScaleByRmsOptions& options) {
-  return Rms(options, /*centered=*/true);
+  return ScaleByRmsOrStddev(options, /*centered=*/true);
 }
 GradientTransformation scale_by_rss(double initial_accumulator_value, double eps) {
   return GradientTransformation(
@@ -627,8 +630,9 @@ GradientTransformation scale_by_lion(double b1, double b2, std::optional<DType> 
                                   .mu = 0,
                                   .mu_dtype = mu_dtype,
                                   .update = [=](Leaves& s) {
-                                    const std::vector<Array> mu = Moved(b2, s.mu, s.updates);
-                                    s.updates = Moved(b1, s.mu, s.updates);
+                                    const std::vector<Array> mu =
+                                        MovingAverage(b2, s.mu, s.updates);
+                                    s.updates = MovingAverage(b1, s.mu, s.updates);
                                     for (Array& g : s.updates) g = sign(g);
                                     s.mu = mu;
                                     s.count = Incremented(*s.count);
@@ -650,7 +654,8 @@ GradientTransformation adamw(const ScalarOrSchedule& learning_rate, const AdamWO
                add_decayed_weights(o.weight_decay, o.mask), scale_by_learning_rate(learning_rate));
 }
 GradientTransformation rmsprop(const ScalarOrSchedule& learning_rate, const RmsPropOptions& o) {
-  return chain(Rms({o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction}, o.centered),
+  return chain(ScaleByRmsOrStddev(
+                   {o.decay, o.eps, o.initial_scale, o.eps_in_sqrt, o.bias_correction}, o.centered),
                scale_by_learning_rate(learning_rate),
                o.momentum ? trace(*o.momentum, o.nesterov) : identity());
 }
@@ -704,8 +709,8 @@ std::vector<Array> ArraysOf(const std::vector<Arg>& args) {
     if (a.kind == Arg::kArray) out.push_back(*a.array);
   return out;
 }
-Array OneProgram(std::string_view name, const std::vector<Arg>& args,
-                 const std::function<Array()>& f) {
+Array RunAsProgram(std::string_view name, const std::vector<Arg>& args,
+                   const std::function<Array()>& f) {
   return InProgram(name, tessera::internal::SiteOf(args), ArraysOf(args),
                    [&] { return std::vector<Array>{f()}; })[0];
 }
@@ -720,19 +725,19 @@ Array l2_loss(const Arg& predictions, const std::optional<Array>& targets) {
   const Dims shape = predictions.kind == Arg::kArray ? predictions.array->shape() : Dims{};
   if (targets && targets->shape() != shape) {
     ThrowError(ErrorKind::kValueError, predictions.site,
-               "optim::l2_loss: predictions are of shape (", ir::DimsToString(shape), "), targets ",
-               targets->type().ToString(), "; equal shapes are expected");
+               "optim::l2_loss: predictions are of shape (", ir::DimsToString(shape),
+               "), targets are ", targets->type().ToString(), "; equal shapes are expected");
   }
   std::vector<Arg> args = {predictions};
   if (targets) args.emplace_back(*targets, predictions.site);
-  return OneProgram("l2_loss", args,
-                    [&] { return 0.5 * square(PredictionErrors(predictions, targets)); });
+  return RunAsProgram("l2_loss", args,
+                      [&] { return 0.5 * square(PredictionErrors(predictions, targets)); });
 }
 Array huber_loss(const Arg& predictions, const std::optional<Array>& targets, const Arg& delta) {
   CheckFloats("huber_loss", "predictions", predictions);
   std::vector<Arg> args = {predictions, delta};
   if (targets) args.emplace_back(*targets, predictions.site);
-  return OneProgram("huber_loss", args, [&] {
+  return RunAsProgram("huber_loss", args, [&] {
     const Array size = abs(PredictionErrors(predictions, targets));
     const Array quadratic = minimum(size, delta);
     const Array linear = size - quadratic;
@@ -742,8 +747,8 @@ Array huber_loss(const Arg& predictions, const std::optional<Array>& targets, co
 }
 Array softmax_cross_entropy(const Arg& logits, const Arg& labels, int axis) {
   CheckFloats("softmax_cross_entropy", "logits", logits);
-  return OneProgram("softmax_cross_entropy", {logits, labels},
-                    [&] { return -sum(labels * nn::log_softmax(logits, axis), axis); });
+  return RunAsProgram("softmax_cross_entropy", {logits, labels},
+                      [&] { return -sum(labels * nn::log_softmax(logits, axis), axis); });
 }
 Array softmax_cross_entropy_with_integer_labels(const Arg& logits, const Arg& labels, int axis) {
   constexpr const char* kName = "softmax_cross_entropy_with_integer_labels";
@@ -756,14 +761,14 @@ Array softmax_cross_entropy_with_integer_labels(const Arg& logits, const Arg& la
   }
   const int d =
       tessera::internal::NormalizeAxis(kName, axis, tessera::internal::RankOf(logits), logits.site);
-  return OneProgram(kName, {logits, labels}, [&] {
-    const Array own = squeeze(take_along_axis(logits, expand_dims(labels, d), d), d);
-    return nn::logsumexp(logits, d) - own;
+  return RunAsProgram(kName, {logits, labels}, [&] {
+    const Array label_logits = squeeze(take_along_axis(logits, expand_dims(labels, d), d), d);
+    return nn::logsumexp(logits, d) - label_logits;
   });
 }
 Array sigmoid_binary_cross_entropy(const Arg& logits, const Arg& labels) {
   CheckFloats("sigmoid_binary_cross_entropy", "logits", logits);
-  return OneProgram("sigmoid_binary_cross_entropy", {logits, labels}, [&] {
+  return RunAsProgram("sigmoid_binary_cross_entropy", {logits, labels}, [&] {
     const Array x = tessera::internal::AsArray(logits, DType::kF32);
     const Array y = tessera::internal::AsArray(labels, x.dtype()).astype(x.dtype());
     const Array log_p = nn::log_sigmoid(x);

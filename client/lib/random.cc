@@ -54,9 +54,9 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
 
 // How floats are made of random bits: the upper bits become the mantissa.
 struct FloatBits {
-  DType random, bits;  // dtype of the random bits, and of the bits of the float
+  DType random_dtype, bits_dtype;  // dtype of the random bits, and of the bits of the float
   int shift;
-  int64_t one;  // bits of 1.0
+  int64_t one_bits;  // bits of 1.0
 };
 FloatBits FloatBitsOf(DType dtype) {
   switch (dtype) {
@@ -73,12 +73,12 @@ FloatBits FloatBitsOf(DType dtype) {
 
 // Returns numbers in [0, 1): a number in [1, 2) minus 1.
 Value UnitUniform(const KeyWords& key, const Dims& shape, DType dtype, const Site& site) {
-  const FloatBits how = FloatBitsOf(dtype);
-  Value bits = Bits(key, shape, how.random, site);
-  if (how.bits != how.random) bits = ir::Convert(bits, how.bits);
-  const auto splat = [&](int64_t n) { return Splat(bits.builder(), how.bits, n, shape); };
-  const Value mantissa = ir::ShiftRightLogical(bits, splat(how.shift));
-  const Value f = ir::BitcastConvert(ir::Or(mantissa, splat(how.one)), dtype);
+  const FloatBits format = FloatBitsOf(dtype);
+  Value bits = Bits(key, shape, format.random_dtype, site);
+  if (format.bits_dtype != format.random_dtype) bits = ir::Convert(bits, format.bits_dtype);
+  const auto splat = [&](int64_t n) { return Splat(bits.builder(), format.bits_dtype, n, shape); };
+  const Value mantissa = ir::ShiftRightLogical(bits, splat(format.shift));
+  const Value f = ir::BitcastConvert(ir::Or(mantissa, splat(format.one_bits)), dtype);
   return f - ir::FullLike(f, 1);
 }
 
@@ -176,15 +176,15 @@ Dims SampleShape(std::string_view name, const std::optional<Dims>& shape,
                  const std::vector<Dims>& params, const Site& site) {
   std::vector<Dims> all = params;
   if (shape) all.push_back(*shape);
-  const Dims together = BroadcastShapes(name, all, site);
-  if (shape && together != *shape) {
+  const Dims common_shape = BroadcastShapes(name, all, site);
+  if (shape && common_shape != *shape) {
     ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name),
                ": parameter shapes must be broadcast-compatible with the shape argument, and "
                "broadcasting them must give that shape, but it gives (",
-               ir::DimsToString(together), ") for the shape argument (", ir::DimsToString(*shape),
-               ")");
+               ir::DimsToString(common_shape), ") for the shape argument (",
+               ir::DimsToString(*shape), ")");
   }
-  return together;
+  return common_shape;
 }
 void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site& site) {
   if (param.kind != Arg::kArray) return;
@@ -197,14 +197,15 @@ void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site&
 
 KeyWords CipherWords(const KeyWords& key, const Dims& shape, const Site& site) {
   ir::Builder& b = key.high.builder();
-  const bool of_each = key.high.rank() != 0;
-  const Value k0 = of_each ? key.high : ir::BroadcastInDim(key.high, shape, {});
-  const Value k1 = of_each ? key.low : ir::BroadcastInDim(key.low, shape, {});
+  const bool one_key_per_element = key.high.rank() != 0;
+  const Value k0 = one_key_per_element ? key.high : ir::BroadcastInDim(key.high, shape, {});
+  const Value k1 = one_key_per_element ? key.low : ir::BroadcastInDim(key.low, shape, {});
   const Value zero = U32(b, 0, shape);
   // With this sharding of the counters, each device draws the numbers of its own shard.
-  const Value count = of_each ? zero
-                              : tessera::internal::Resharded("random", FlatIndex(b, shape, site),
-                                                             key.out_sharding, site);
+  const Value count = one_key_per_element
+                          ? zero
+                          : tessera::internal::Resharded("random", FlatIndex(b, shape, site),
+                                                         key.out_sharding, site);
   const std::vector<Value> in = ir::MatchVarying({k0, k1, zero, count});
   const auto [high, low] = ir::Threefry2x32(in[0], in[1], in[2], in[3]);
   return {high, low};
@@ -268,10 +269,10 @@ namespace {
 // of leading zeros gives the exponent, the bits after them the mantissa.
 Value FixedPointToFloat(const F& high, const F& low) {
   const F zeros = ir::Clz(high), more_zeros = ir::Clz(low);
-  const F none = zeros == 32;
-  const F rest = ir::Where(none, low << more_zeros, low >> (32 - zeros));
+  const F is_zero = zeros == 32;
+  const F rest = ir::Where(is_zero, low << more_zeros, low >> (32 - zeros));
   const F mantissa = (((high << zeros) | rest) >> 8) & ((1 << 23) - 1);
-  const F exponent = (126 - ir::Where(none, 32 + more_zeros, zeros)) << 23;
+  const F exponent = (126 - ir::Where(is_zero, 32 + more_zeros, zeros)) << 23;
   const F bits = (exponent & ((1 << 30) - (1 << 22))) | mantissa;
   return ir::BitcastConvert(*bits, DType::kF32);
 }
@@ -324,11 +325,11 @@ Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape) {
 Value NextParam(ir::Builder& b, const Arg& param, DType dtype, const std::vector<Value>& values,
                 size_t* next) {
   if (param.kind != Arg::kArray) return ir::Constant(b, dtype, param.number);
-  const Value given = values[(*next)++];
-  if (ir::IsComplex(given.dtype()) && !ir::IsComplex(dtype))
+  const Value value = values[(*next)++];
+  if (ir::IsComplex(value.dtype()) && !ir::IsComplex(dtype))
     ThrowError(ErrorKind::kTypeError, param.site, "random: a parameter is ",
-               given.type().ToString(), "; real numbers are expected");
-  return ir::Convert(given, dtype);
+               value.type().ToString(), "; real numbers are expected");
+  return ir::Convert(value, dtype);
 }
 std::vector<Array> ArraysOf(const Array& key, const std::vector<Arg>& params) {
   std::vector<Array> out = {key};
@@ -345,18 +346,18 @@ Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& 
     CheckCast(name, p, dtype, key.site);
     shapes.push_back(ShapeOf(p));
   }
-  Draw draw;
-  draw.shape = SampleShape(name, shape, shapes, key.site);
-  draw.dtype = dtype;
-  draw.site = key.site;
+  SamplerArgs args;
+  args.shape = SampleShape(name, shape, shapes, key.site);
+  args.dtype = dtype;
+  args.site = key.site;
   return tessera::internal::Apply1(
       "random_" + std::string(name), key.site, ArraysOf(k, params),
       [&](ir::Builder& b, std::vector<Value> in) {
-        draw.key = KeyWordsOf(in[0]);
+        args.key = KeyWordsOf(in[0]);
         size_t next = 1;
         for (const Arg& p : params)
-          draw.params.emplace_back(BroadcastTo(NextParam(b, p, dtype, in, &next), draw.shape));
-        return *sampler(draw);
+          args.params.emplace_back(BroadcastTo(NextParam(b, p, dtype, in, &next), args.shape));
+        return *sampler(args);
       });
 }
 
@@ -368,9 +369,9 @@ using internal::ArraysOf;
 using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
-using internal::Draw;
 using internal::KeyWords;
 using internal::KeyWordsOf;
+using internal::SamplerArgs;
 using internal::SampleShape;
 using internal::ShapeOf;
 using ir::Value;
@@ -387,7 +388,7 @@ int64_t SizeOf(const Dims& shape) {
   for (int64_t d : shape) n *= d;
   return n;
 }
-int AxisOf(std::string_view name, int axis, int rank, const Site& site) {
+int CheckedAxis(std::string_view name, int axis, int rank, const Site& site) {
   const int from_start = axis < 0 ? axis + rank : axis;
   if (from_start < 0 || from_start >= rank)
     ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name), ": axis ", axis,
@@ -466,12 +467,12 @@ struct Offsets {
   }
   Value Below(const Value& span) const {
     const int width = ir::BitWidth(low.dtype());
-    const F all = F(span) == 0;
-    const F divisor = ir::Where(all, 1, F(span));
+    const F whole_range = F(span) == 0;
+    const F divisor = ir::Where(whole_range, 1, F(span));
     const F half = std::ldexp(1.0, width / 2) % divisor;
     const F multiplier = (half * half) % divisor;
     const F offset = ((F(high) % divisor) * multiplier + F(low) % divisor) % divisor;
-    return *ir::Where(all, F(low), offset);
+    return *ir::Where(whole_range, F(low), offset);
   }
 };
 
@@ -479,7 +480,7 @@ struct Offsets {
 
 // Sorts x by random words. Equal words bias the order, so the sort is repeated with new words, more
 // often for larger x.
-Value Shuffled(KeyWords key, Value x, int axis, const Site& site) {
+Value Shuffle(KeyWords key, Value x, int axis, const Site& site) {
   const auto size = static_cast<double>(std::max<int64_t>(1, SizeOf(x.shape())));
   const double most = std::log(static_cast<double>(std::numeric_limits<uint32_t>::max()));
   const int rounds = static_cast<int>(std::ceil(3 * std::log(size) / most));
@@ -491,18 +492,18 @@ Value Shuffled(KeyWords key, Value x, int axis, const Site& site) {
   }
   return x;
 }
-Value Taken(Value x, Value indices, int axis, const Site& site) {
+Value TakeAlong(Value x, Value indices, int axis, const Site& site) {
   return CallOnValues({x, indices}, site, [&](const std::vector<Array>& in) {
     return take(Arg(in[0], site), Arg(in[1], site), axis);
   });
 }
-Value Permuted(const KeyWords& key, Value x, int axis, bool independent, const Site& site) {
-  if (independent || x.rank() == 1) return Shuffled(key, x, axis, site);
-  const Value order = Shuffled(key, ir::Iota(x.builder(), DType::kS32, {x.dim(axis)}, 0), 0, site);
-  return Taken(x, order, axis, site);
+Value Permute(const KeyWords& key, Value x, int axis, bool independent, const Site& site) {
+  if (independent || x.rank() == 1) return Shuffle(key, x, axis, site);
+  const Value order = Shuffle(key, ir::Iota(x.builder(), DType::kS32, {x.dim(axis)}, 0), 0, site);
+  return TakeAlong(x, order, axis, site);
 }
 
-DType FloatOf(const Array& x) {
+DType FloatDTypeOf(const Array& x) {
   if (ir::IsFloat(x.dtype())) return x.dtype();
   return x.dtype() == DType::kS64 || x.dtype() == DType::kU64 ? DType::kF64 : DType::kF32;
 }
@@ -608,25 +609,26 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
   SampleShape("randint", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
   // Numbers drawn from fewer than 32 bits would be visibly biased, so 32 bits are drawn.
   const bool narrow = ir::BitWidth(dtype) < 32;
-  const DType drawn = narrow ? DType::kS32 : dtype;
-  const DType word = ir::BitWidth(drawn) == 64 ? DType::kU64 : DType::kU32;
+  const DType drawn_dtype = narrow ? DType::kS32 : dtype;
+  const DType word_dtype = ir::BitWidth(drawn_dtype) == 64 ? DType::kU64 : DType::kU32;
   return Apply1("random_randint", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
     KeyWords words = KeyWordsOf(v[0]);
     words.out_sharding = out_sharding;
-    const Offsets offsets(words, shape, word, k.site);
-    const auto moved = [&](const Value& from, const Value& offset) {
-      return ir::Convert(ir::Add(from, ir::Convert(offset, drawn)), dtype);
+    const Offsets offsets(words, shape, word_dtype, k.site);
+    const auto add_offset = [&](const Value& from, const Value& offset) {
+      return ir::Convert(ir::Add(from, ir::Convert(offset, drawn_dtype)), dtype);
     };
     const auto [least, most] = RangeOf(dtype);
     if (low.kind != Arg::kArray && high.kind != Arg::kArray) {
-      const bool all = !narrow && high.integer > most && dtype != DType::kU64;
+      const bool whole_range = !narrow && high.integer > most && dtype != DType::kU64;
       const int64_t from = std::clamp(low.integer, least, most);
       const int64_t to = std::clamp(high.integer, least, narrow ? most + 1 : most);
       uint64_t span = to <= from ? 1 : static_cast<uint64_t>(to) - static_cast<uint64_t>(from);
-      if (all && to > from) ++span;
-      if (word == DType::kU32) span &= std::numeric_limits<uint32_t>::max();
-      const Value first = BroadcastTo(ir::Constant(b, ir::Array::ScalarInt(drawn, from)), shape);
-      return moved(first, offsets.Below(span));
+      if (whole_range && to > from) ++span;
+      if (word_dtype == DType::kU32) span &= std::numeric_limits<uint32_t>::max();
+      const Value first =
+          BroadcastTo(ir::Constant(b, ir::Array::ScalarInt(drawn_dtype, from)), shape);
+      return add_offset(first, offsets.Below(span));
     }
     size_t next = 1;
     const auto bound = [&](const Arg& a) {
@@ -643,14 +645,14 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
       to = ir::Max(to, IntegerLike(to, least));
       to = ir::Min(to, IntegerLike(to, most + 1));
     }
-    const Value above = IsAbove(to, drawn);
-    from = BroadcastTo(ClipTo(from, drawn), shape);
-    to = BroadcastTo(ClipTo(to, drawn), shape);
+    const Value above = IsAbove(to, drawn_dtype);
+    from = BroadcastTo(ClipTo(from, drawn_dtype), shape);
+    to = BroadcastTo(ClipTo(to, drawn_dtype), shape);
     const F empty = F(to) <= F(from);
-    const F distance = ir::Convert(ir::Sub(to, from), word);
+    const F distance = ir::Convert(ir::Sub(to, from), word_dtype);
     const F span = ir::Where(empty, 1, distance);
-    const F one_more = F(BroadcastTo(above, shape)) & ~empty;
-    return moved(from, offsets.Below(*ir::Where(one_more, span + 1, span)));
+    const F adds_one = F(BroadcastTo(above, shape)) & ~empty;
+    return add_offset(from, offsets.Below(*ir::Where(adds_one, span + 1, span)));
   });
 }
 
@@ -707,12 +709,12 @@ Array permutation(const Arg& k, const Arg& x, int axis, bool independent) {
   const Array& key = CheckedKey("permutation", k);
   CheckPopulation("permutation", x, k.site);
   const int along =
-      AxisOf("permutation", axis, std::max(1, static_cast<int>(ShapeOf(x).size())), k.site);
+      CheckedAxis("permutation", axis, std::max(1, static_cast<int>(ShapeOf(x).size())), k.site);
   return Apply1("random_permutation", k.site, ArraysOf(key, {x}), [&](ir::Builder& b, Vs v) {
     const Value from = x.kind == Arg::kArray
                            ? v[1]
                            : ir::Iota(b, DType::kS32, {std::max<int64_t>(0, x.integer)}, 0);
-    return Permuted(KeyWordsOf(v[0]), from, along, independent, k.site);
+    return Permute(KeyWordsOf(v[0]), from, along, independent, k.site);
   });
 }
 
@@ -725,15 +727,15 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
   internal::CheckMode("choice", mode, k.site);
   CheckPopulation("choice", a, k.site);
   const bool from_array = a.kind == Arg::kArray;
-  const int along = from_array ? AxisOf("choice", axis, a.array->rank(), k.site) : 0;
+  const int along = from_array ? CheckedAxis("choice", axis, a.array->rank(), k.site) : 0;
   const int64_t population = from_array ? a.array->dim(along) : a.integer;
-  const int64_t draws = SizeOf(shape);
-  if (draws > 0 && population <= 0)
+  const int64_t num_draws = SizeOf(shape);
+  if (num_draws > 0 && population <= 0)
     ThrowError(ErrorKind::kValueError, k.site,
                "random::choice: a must be greater than 0 unless no samples are taken");
-  if (!replace && draws > population)
+  if (!replace && num_draws > population)
     ThrowError(ErrorKind::kValueError, k.site, "random::choice: cannot take a larger sample (size ",
-               draws, ") than the population (size ", population, ") without replacement");
+               num_draws, ") than the population (size ", population, ") without replacement");
   std::vector<Array> in = ArraysOf(key, {a});
   if (p) {
     tessera::internal::ThrowIfNoValue(*p, k.site);
@@ -745,30 +747,30 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
   }
   Dims out = shape;
   if (from_array) {
-    const Dims& of = a.array->shape();
-    out.insert(out.begin(), of.begin(), of.begin() + along);
-    out.insert(out.end(), of.begin() + along + 1, of.end());
+    const Dims& a_shape = a.array->shape();
+    out.insert(out.begin(), a_shape.begin(), a_shape.begin() + along);
+    out.insert(out.end(), a_shape.begin() + along + 1, a_shape.end());
   }
   return Apply1("random_choice", k.site, in, [&](ir::Builder& b, Vs v) {
     const KeyWords words = KeyWordsOf(v[0]);
-    if (draws == 0) return ir::Full(b, from_array ? v[1].dtype() : DType::kS32, out, 0);
+    if (num_draws == 0) return ir::Full(b, from_array ? v[1].dtype() : DType::kS32, out, 0);
     Value indices;
     if (!p && !replace) {
       const Value from = from_array ? v[1] : ir::Iota(b, DType::kS32, {population}, 0);
-      const Value all = Permuted(words, from, along, /*independent=*/false, k.site);
-      return ir::Reshape(ir::SliceInDim(all, along, 0, draws), out);
+      const Value permuted = Permute(words, from, along, /*independent=*/false, k.site);
+      return ir::Reshape(ir::SliceInDim(permuted, along, 0, num_draws), out);
     }
     if (!p) {
       const Offsets offsets(words, shape, DType::kU32, k.site);
       indices = ir::Convert(offsets.Below(static_cast<uint64_t>(population)), DType::kS32);
     } else {
-      const DType dtype = FloatOf(*p);
+      const DType dtype = FloatDTypeOf(*p);
       const Value weights = ir::Convert(v.back(), dtype);
       if (replace) {
         const Value sums = ir::Cumsum(weights, 0);
         const F total = ir::Squeeze(ir::SliceInDim(sums, 0, population - 1, population), {0});
-        const F all = BroadcastTo(*total, shape);
-        const F drawn = all * (1 - F(internal::Uniform(words, shape, dtype, 0, 1, k.site)));
+        const F totals = BroadcastTo(*total, shape);
+        const F drawn = totals * (1 - F(internal::Uniform(words, shape, dtype, 0, 1, k.site)));
         const auto find = [&](const std::vector<Array>& in) {
           return searchsorted(in[0], Arg(in[1], k.site), "left", k.site);
         };
@@ -776,10 +778,10 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
       } else {
         const F noise = internal::Gumbel(words, {population}, dtype, mode, k.site);
         const Value scores = *(noise + ir::Log(F(weights)));
-        indices = ir::TopK(scores, draws, 0).second;
+        indices = ir::TopK(scores, num_draws, 0).second;
       }
     }
-    const Value chosen = from_array ? Taken(v[1], indices, along, k.site) : indices;
+    const Value chosen = from_array ? TakeAlong(v[1], indices, along, k.site) : indices;
     return ir::Reshape(chosen, out);
   });
 }
@@ -797,7 +799,7 @@ Array categorical(const Arg& k, const Arg& logits, int axis, Shape shape, bool r
   const DType dtype = logits.array->dtype();
   CheckFloat("categorical", dtype, k.site);
   const int rank = logits.array->rank();
-  const int along = AxisOf("categorical", axis, rank, k.site);
+  const int along = CheckedAxis("categorical", axis, rank, k.site);
   const int64_t classes = logits.array->dim(along);
   Dims batch = logits.array->shape();
   batch.erase(batch.begin() + along);
@@ -826,7 +828,7 @@ Array categorical(const Arg& k, const Arg& logits, int axis, Shape shape, bool r
 
 Array gumbel(const Arg& k, Dims shape, DType dtype, std::string_view mode) {
   internal::CheckMode("gumbel", mode, k.site);
-  return internal::Sampled("gumbel", k, shape, {}, dtype, [&](const Draw& d) {
+  return internal::Sampled("gumbel", k, shape, {}, dtype, [&](const SamplerArgs& d) {
     return F(internal::Gumbel(d.key, d.shape, d.dtype, mode, d.site));
   });
 }

@@ -18,9 +18,9 @@ using internal::ArraysOf;
 using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
-using internal::Draw;
 using internal::KeyWordsOf;
 using internal::Sampled;
+using internal::SamplerArgs;
 using internal::SampleShape;
 using internal::ShapeOf;
 using ir::Value;
@@ -43,16 +43,18 @@ double LeastNormal(DType dtype) {
          : dtype == DType::kF16 ? 0x1p-14
                                 : static_cast<double>(std::numeric_limits<float>::min());
 }
-F NormalOf(const Draw& d) { return internal::Normal(d.key, d.shape, d.dtype, d.site); }
-F ExponentialOf(const Draw& d) { return internal::Exponential(d.key, d.shape, d.dtype, d.site); }
-Draw With(const Draw& d, const internal::KeyWords& key) {
-  Draw out = d;
+F NormalOf(const SamplerArgs& d) { return internal::Normal(d.key, d.shape, d.dtype, d.site); }
+F ExponentialOf(const SamplerArgs& d) {
+  return internal::Exponential(d.key, d.shape, d.dtype, d.site);
+}
+SamplerArgs WithKey(const SamplerArgs& d, const internal::KeyWords& key) {
+  SamplerArgs out = d;
   out.key = key;
   return out;
 }
 
 // Returns the norms of normal vectors with 3 dims.
-F MaxwellOf(const Draw& d) {
+F MaxwellOf(const SamplerArgs& d) {
   Dims three = d.shape;
   three.push_back(3);
   const Value x = internal::Normal(d.key, three, d.dtype, d.site);
@@ -72,7 +74,7 @@ Array normal(const Arg& k, Dims shape, DType dtype, const OutSharding& out_shard
 }
 
 Array truncated_normal(const Arg& k, const Arg& lower, const Arg& upper, Shape shape, DType dtype) {
-  return Sampled("truncated_normal", k, shape, {lower, upper}, dtype, [](const Draw& d) {
+  return Sampled("truncated_normal", k, shape, {lower, upper}, dtype, [](const SamplerArgs& d) {
     const double root = std::sqrt(2.0);
     const F from = ir::Erf(d[0] / root), to = ir::Erf(d[1] / root);
     const Value low = *from;
@@ -104,11 +106,12 @@ Array multivariate_normal(const Arg& k, const Arg& mean, const Arg& cov, Shape s
     ThrowError(ErrorKind::kValueError, k.site,
                "random::multivariate_normal requires a covariance of shape [..., n, n] for n = ", n,
                ", got ", cov.kind == Arg::kArray ? cov.array->type().ToString() : "a number");
-  DType computed = tessera::internal::CommonDType({mean, cov});
-  if (!ir::IsFloat(computed))
-    computed = computed == DType::kS64 || computed == DType::kU64 ? DType::kF64 : DType::kF32;
-  const DType drawn = dtype.value_or(computed);
-  CheckFloat("multivariate_normal", drawn, k.site);
+  DType compute_dtype = tessera::internal::CommonDType({mean, cov});
+  if (!ir::IsFloat(compute_dtype))
+    compute_dtype =
+        compute_dtype == DType::kS64 || compute_dtype == DType::kU64 ? DType::kF64 : DType::kF32;
+  const DType drawn_dtype = dtype.value_or(compute_dtype);
+  CheckFloat("multivariate_normal", drawn_dtype, k.site);
   const Dims& m = mean.array->shape();
   const Dims& c = cov.array->shape();
   Dims out = SampleShape("multivariate_normal", shape,
@@ -116,8 +119,8 @@ Array multivariate_normal(const Arg& k, const Arg& mean, const Arg& cov, Shape s
   out.push_back(n);
   return tessera::internal::InProgram(
       "random_multivariate_normal", k.site, ArraysOf(key, {mean, cov}), [&] {
-        const Array center = mean.array->astype(computed, k.site);
-        const Array covariance = cov.array->astype(computed, k.site);
+        const Array center = mean.array->astype(compute_dtype, k.site);
+        const Array covariance = cov.array->astype(compute_dtype, k.site);
         Array factor;
         if (method == "cholesky") {
           factor = linalg::cholesky(covariance, /*upper=*/false, k.site);
@@ -128,7 +131,7 @@ Array multivariate_normal(const Arg& k, const Arg& mean, const Arg& cov, Shape s
           const linalg::Svd parts = linalg::svd(covariance, /*full_matrices=*/true, k.site);
           factor = Arg(parts.u, k.site) * sqrt(Arg(expand_dims(parts.s, -2), k.site));
         }
-        const Array x = normal(k, out, drawn);
+        const Array x = normal(k, out, drawn_dtype);
         const Array products = matmul(Arg(factor, k.site), Arg(expand_dims(x, -1), k.site));
         return std::vector<Array>{Arg(center, k.site) + squeeze(products, -1)};
       })[0];
@@ -136,26 +139,26 @@ Array multivariate_normal(const Arg& k, const Arg& mean, const Arg& cov, Shape s
 
 Array lognormal(const Arg& k, const Arg& sigma, Shape shape, DType dtype) {
   return Sampled("lognormal", k, shape, {sigma}, dtype,
-                 [](const Draw& d) { return ir::Exp(NormalOf(d) * d[0]); });
+                 [](const SamplerArgs& d) { return ir::Exp(NormalOf(d) * d[0]); });
 }
 
 Array exponential(const Arg& k, Dims shape, DType dtype) {
   return Sampled("exponential", k, shape, {}, dtype, ExponentialOf);
 }
 Array laplace(const Arg& k, Dims shape, DType dtype) {
-  return Sampled("laplace", k, shape, {}, dtype, [](const Draw& d) {
+  return Sampled("laplace", k, shape, {}, dtype, [](const SamplerArgs& d) {
     const F u = d.uniform(-1 + Epsilon(d.dtype) / 2, 1);
     return ir::Sign(u) * ir::Log1p(-ir::Abs(u));
   });
 }
 Array logistic(const Arg& k, Dims shape, DType dtype) {
-  return Sampled("logistic", k, shape, {}, dtype, [](const Draw& d) {
+  return Sampled("logistic", k, shape, {}, dtype, [](const SamplerArgs& d) {
     const F u = d.uniform(LeastNormal(d.dtype), 1);
     return ir::Log(u) - ir::Log1p(-u);
   });
 }
 Array cauchy(const Arg& k, Dims shape, DType dtype) {
-  return Sampled("cauchy", k, shape, {}, dtype, [](const Draw& d) {
+  return Sampled("cauchy", k, shape, {}, dtype, [](const SamplerArgs& d) {
     const F u = d.uniform(Epsilon(d.dtype), 1);
     return ir::Tan(M_PI * (u - 0.5));
   });
@@ -169,25 +172,25 @@ Array double_sided_maxwell(const Arg& k, const Arg& loc, const Arg& scale, Dims 
       BroadcastShapes("double_sided_maxwell", {ShapeOf(loc), ShapeOf(scale)}, k.site);
   Dims out = shape.empty() ? params : shape;
   out.insert(out.end(), params.begin(), params.end());
-  return Sampled("double_sided_maxwell", k, out, {loc, scale}, dtype, [](const Draw& d) {
-    const F size = MaxwellOf(With(d, Child(d.key, 0)));
+  return Sampled("double_sided_maxwell", k, out, {loc, scale}, dtype, [](const SamplerArgs& d) {
+    const F size = MaxwellOf(WithKey(d, Child(d.key, 0)));
     const F sign = internal::Signs(Child(d.key, 1), d.shape, d.dtype, d.site);
     return sign * size * d[1] + d[0];
   });
 }
 Array pareto(const Arg& k, const Arg& b, Shape shape, DType dtype) {
   return Sampled("pareto", k, shape, {b}, dtype,
-                 [](const Draw& d) { return ir::Exp(ExponentialOf(d) / d[0]); });
+                 [](const SamplerArgs& d) { return ir::Exp(ExponentialOf(d) / d[0]); });
 }
 Array rayleigh(const Arg& k, const Arg& scale, Shape shape, DType dtype) {
-  return Sampled("rayleigh", k, shape, {scale}, dtype, [](const Draw& d) {
+  return Sampled("rayleigh", k, shape, {scale}, dtype, [](const SamplerArgs& d) {
     const F u = d.uniform();
     return d[0] * ir::Sqrt(ir::Log(u) * -2);
   });
 }
 Array triangular(const Arg& k, const Arg& left, const Arg& mode, const Arg& right, Shape shape,
                  DType dtype) {
-  return Sampled("triangular", k, shape, {left, mode, right}, dtype, [](const Draw& d) {
+  return Sampled("triangular", k, shape, {left, mode, right}, dtype, [](const SamplerArgs& d) {
     const F &from = d[0], &peak = d[1], &to = d[2];
     const F at_peak = (peak - from) / (to - from);
     const F u = d.uniform();
@@ -197,9 +200,9 @@ Array triangular(const Arg& k, const Arg& left, const Arg& mode, const Arg& righ
   });
 }
 Array wald(const Arg& k, const Arg& mean, Shape shape, DType dtype) {
-  return Sampled("wald", k, shape, {mean}, dtype, [](const Draw& d) {
-    const F v = NormalOf(With(d, Child(d.key, 0)));
-    const F z = With(d, Child(d.key, 1)).uniform();
+  return Sampled("wald", k, shape, {mean}, dtype, [](const SamplerArgs& d) {
+    const F v = NormalOf(WithKey(d, Child(d.key, 0)));
+    const F z = WithKey(d, Child(d.key, 1)).uniform();
     const F& mean_in = d[0];
     const F y = ir::Square(v);
     const F mean_square = ir::Square(mean_in);

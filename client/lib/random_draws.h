@@ -22,7 +22,7 @@ struct KeyWords {
 KeyWords KeyWordsOf(Value key);
 Value KeyOf(const KeyWords& words);
 // Returns key i of the keys into which a key is split; the number of keys does not matter. Numbers
-// drawn from it have the sharding of numbers drawn from the key.
+// drawn from the returned key have the sharding of numbers drawn from `key`.
 KeyWords Child(const KeyWords& key, int64_t i);
 
 // Throws TYPE_ERROR unless `key` is a key, u32[2].
@@ -38,8 +38,8 @@ Dims ShapeOf(const Arg& param);
 // Throws if a value of this argument would lose digits as `dtype`.
 void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site& site);
 
-// ---- These draw numbers of a shape from one key. From one key for each element of the shape, they
-// draw each key's first number. ----
+// The functions below draw an array of numbers from one key. If `key` holds one key per element of
+// the shape, each element is the first number of its key.
 //
 // CipherWords returns the output words of the cipher (threefry), from which the other functions
 // make their numbers.
@@ -59,7 +59,7 @@ Value Signs(const KeyWords& key, const Dims& shape, DType dtype, const Site& sit
 Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape);
 
 // The arguments of a sampler. The parameters have its dtype and shape.
-struct Draw {
+struct SamplerArgs {
   KeyWords key;
   Dims shape;
   DType dtype;
@@ -71,7 +71,7 @@ struct Draw {
     return Uniform(key, shape, dtype, low, high, site);
   }
 };
-using Sampler = absl::FunctionRef<Formula(const Draw&)>;
+using Sampler = absl::FunctionRef<Formula(const SamplerArgs&)>;
 // Samples by a formula in a float dtype, which is also the dtype of the parameters.
 Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& shape,
               const std::vector<Arg>& params, DType dtype, Sampler sampler);

@@ -23,13 +23,13 @@ using internal::ArraysOf;
 using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
-using internal::Draw;
 using internal::KeyWords;
 using internal::KeyWordsOf;
 using internal::LogAsXla;
 using internal::LogFactorialAsXla;
 using internal::MulAdd;
 using internal::Sampled;
+using internal::SamplerArgs;
 using internal::SampleShape;
 using internal::ShapeOf;
 using ir::Value;
@@ -58,12 +58,12 @@ Value GammaSample(const KeyWords& key, Value a, bool log_space, const Site& site
 
   // Each element has its own key.
   const KeyWords keys = internal::CipherWords(key, shape, site);
-  const KeyWords first = Child(keys, 0), second = Child(keys, 1);
-  const Value all = *((F(a) == F(a)) | (F(a) != F(a)));
+  const KeyWords loop_keys = Child(keys, 0), boost_keys = Child(keys, 1);
+  const Value all_true = *((F(a) == F(a)) | (F(a) != F(a)));
   const Value one = ir::FullLike(a, 1);
   enum { kActive, kHigh, kLow, kV };
   const Vs end = ir::Loop(
-      {all, first.high, first.low, one}, {d_value, c_value},
+      {all_true, loop_keys.high, loop_keys.low, one}, {d_value, c_value},
       [](Values s, Values) { return s[kActive]; },
       [&](Values s, Values consts) {
         const KeyWords own = {s[kHigh], s[kLow]};
@@ -79,11 +79,11 @@ Value GammaSample(const KeyWords& key, Value a, bool log_space, const Site& site
               const KeyWords next_x = Child(own_x, 0);
               const Value x = internal::Normal(Child(own_x, 1), shape, dtype, site);
               const Value v = *(1 + F(x) * F(k[0]));
-              const F on = F(t[kXV]) <= 0;
-              const Value high = *ir::Where(on, F(next_x.high), F(t[kXHigh]));
-              const Value low = *ir::Where(on, F(next_x.low), F(t[kXLow]));
-              const Value x_kept = *ir::Where(on, F(x), F(t[kX]));
-              return Vs{high, low, x_kept, *ir::Where(on, F(v), F(t[kXV]))};
+              const F x_active = F(t[kXV]) <= 0;
+              const Value high = *ir::Where(x_active, F(next_x.high), F(t[kXHigh]));
+              const Value low = *ir::Where(x_active, F(next_x.low), F(t[kXLow]));
+              const Value x_kept = *ir::Where(x_active, F(x), F(t[kX]));
+              return Vs{high, low, x_kept, *ir::Where(x_active, F(v), F(t[kXV]))};
             });
         const F x = drawn[kX], v = drawn[kXV];
         const F square = x * x, cube = v * v * v;
@@ -91,19 +91,19 @@ Value GammaSample(const KeyWords& key, Value a, bool log_space, const Site& site
         const F tail = u >= 1 - 0.0331 * (square * square);
         const F log_side = square * 0.5 + F(consts[0]) * (1 - cube + ir::Log(cube));
         const F rejected = tail & (ir::Log(u) >= log_side);
-        const F on = s[kActive];
-        const Value active = *(on & rejected);
-        const Value high = *ir::Where(on, F(next.high), F(s[kHigh]));
-        const Value low = *ir::Where(on, F(next.low), F(s[kLow]));
-        return Vs{active, high, low, *ir::Where(on, cube, F(s[kV]))};
+        const F active = s[kActive];
+        const Value still_active = *(active & rejected);
+        const Value high = *ir::Where(active, F(next.high), F(s[kHigh]));
+        const Value low = *ir::Where(active, F(next.low), F(s[kLow]));
+        return Vs{still_active, high, low, *ir::Where(active, cube, F(s[kV]))};
       });
   const F v = end[kV];
   if (log_space) {
-    const F log_u = -F(internal::Exponential(second, shape, dtype, site));
+    const F log_u = -F(internal::Exponential(boost_keys, shape, dtype, site));
     const F boost = ir::Where(at_least_1 | (log_u == 0), 0, log_u * (1 / alpha));
     return *(ir::Log(F(d_value)) + ir::Log(v) + boost);
   }
-  const F u = 1 - F(internal::Uniform(second, shape, dtype, 0, 1, site));
+  const F u = 1 - F(internal::Uniform(boost_keys, shape, dtype, 0, 1, site));
   const F boost = ir::Where(at_least_1, 1, ir::Pow(u, 1 / alpha));
   return *(F(d_value) * v * boost);
 }
@@ -130,10 +130,10 @@ Value GammaOf(const KeyWords& key, Value a, bool log_space, const Site& site) {
         return *(tangent * (slope / safe));
       });
 }
-F LogGammaOf(const Draw& d, const KeyWords& key, const F& a) {
+F LogGammaOf(const SamplerArgs& d, const KeyWords& key, const F& a) {
   return GammaOf(key, *a, /*log_space=*/true, d.site);
 }
-F ChisquareOf(const Draw& d, const KeyWords& key, const F& df) {
+F ChisquareOf(const SamplerArgs& d, const KeyWords& key, const F& df) {
   return ir::Exp(LogGammaOf(d, key, df / 2)) * 2;
 }
 F PowerOf(const F& x, const F& p) { return ir::Pow(x, p); }
@@ -155,7 +155,8 @@ void CheckScalar(std::string_view name, const Arg& p, const Site& site) {
 // ---- Poisson. -----------------------------------------------------------------------------------
 
 // Knuth's method: counts the uniform numbers whose product stays above exp(-lam).
-Value PoissonKnuth(const KeyWords& key, Value lam, DType dtype, double most, const Site& site) {
+Value PoissonKnuth(const KeyWords& key, Value lam, DType dtype, double max_iterations,
+                   const Site& site) {
   ir::Builder& b = lam.builder();
   const Dims shape = lam.shape();
   const Value i = ir::Constant(b, ir::Array::ScalarInt(DType::kS32, 0));
@@ -165,7 +166,7 @@ Value PoissonKnuth(const KeyWords& key, Value lam, DType dtype, double most, con
   const auto above = [](Values s, Values consts) { return F(s[kLogProduct]) > -F(consts[0]); };
   const Vs end = ir::Loop(
       {i, k0, key.high, key.low, zero}, {lam},
-      [&](Values s, Values consts) { return *(above(s, consts) & (F(s[kI]) < most)); },
+      [&](Values s, Values consts) { return *(above(s, consts) & (F(s[kI]) < max_iterations)); },
       [&](Values s, Values consts) {
         const KeyWords own = {s[kHigh], s[kLow]};
         const KeyWords next = Child(own, 0);
@@ -180,8 +181,8 @@ Value PoissonKnuth(const KeyWords& key, Value lam, DType dtype, double most, con
 // Reference: W. Hormann, "The transformed rejection method for generating Poisson random variables"
 // (1993). It rounds like XLA (random_rounding.h). If the rate is a C++ number, XLA computes the
 // values that depend on it alone at compile time, where it rounds each operation by itself.
-Value PoissonRejection(const KeyWords& key, Value lam, bool is_number, DType dtype, double most,
-                       const Site& site) {
+Value PoissonRejection(const KeyWords& key, Value lam, bool is_number, DType dtype,
+                       double max_iterations, const Site& site) {
   ir::Builder& builder = lam.builder();
   const Dims shape = lam.shape();
   const auto line = [&](double at_0, double slope, const F& x) {
@@ -195,11 +196,11 @@ Value PoissonRejection(const KeyWords& key, Value lam, bool is_number, DType dty
   const Value i = ir::Constant(builder, ir::Array::ScalarInt(DType::kS32, 0));
   const Value k0 = ir::FullLike(lam, -1);
   const Value accepted0 = *(F(lam) != F(lam));
-  const Value none = *(F(accepted0) & ~F(accepted0));
+  const Value all_false = *(F(accepted0) & ~F(accepted0));
   enum { kI, kK, kAccepted, kHigh, kLow };
   const Vs end = ir::Loop(
-      {i, k0, none, key.high, key.low}, {lam, log_lam, *b0, *a0, *inv_alpha0, *v_r0},
-      [&](Values s, Values) { return *(~F(s[kAccepted]) & (F(s[kI]) < most)); },
+      {i, k0, all_false, key.high, key.low}, {lam, log_lam, *b0, *a0, *inv_alpha0, *v_r0},
+      [&](Values s, Values) { return *(~F(s[kAccepted]) & (F(s[kI]) < max_iterations)); },
       [&](Values s, Values consts) {
         const F lam_in = consts[0], log_in = consts[1], b = consts[2], a = consts[3];
         const F inv_alpha = consts[4], v_r = consts[5];
@@ -211,9 +212,9 @@ Value PoissonRejection(const KeyWords& key, Value lam, bool is_number, DType dty
         const F k = ir::Floor(MulAdd(2 * a / inside + b, u, lam_in) + 0.43);
         const F left = LogAsXla(v * inv_alpha / (a / (inside * inside) + b));
         const F right = MulAdd(k, log_in, -lam_in) - LogFactorialAsXla(k);
-        const F at_once = (inside >= 0.07) & (v <= v_r);
+        const F quick_accept = (inside >= 0.07) & (v <= v_r);
         const F rejected = (k < 0) | ((inside < 0.013) & (v > inside));
-        const F accepted = at_once | (~rejected & (left <= right));
+        const F accepted = quick_accept | (~rejected & (left <= right));
         const Value kept = *ir::Where(accepted, k, F(s[kK]));
         const Value done = *(F(s[kAccepted]) | accepted);
         return Vs{*(F(s[kI]) + 1), kept, done, next.high, next.low};
@@ -255,9 +256,9 @@ F StirlingTail(const F& k) {
   const F square = (inside + 1) * (inside + 1);
   const F approximate = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (inside + 1);
   const F whole = ir::Floor(inside);
-  F of_small = ir::Like(k, kTail[0]);
-  for (int i = 1; i < 10; ++i) of_small = ir::Where(whole == i, kTail[i], of_small);
-  return ir::Where(k <= 9, of_small, approximate);
+  F small_tail = ir::Like(k, kTail[0]);
+  for (int i = 1; i < 10; ++i) small_tail = ir::Where(whole == i, kTail[i], small_tail);
+  return ir::Where(k <= 9, small_tail, approximate);
 }
 // Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS. In f32 it
 // rounds like XLA (random_rounding.h), which computes values that depend only on C++ numbers at
@@ -289,14 +290,14 @@ Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool
   const F of_m0 = (m0 + 0.5) * (are_numbers ? ir::Log(ratio0) : log(ratio0));
   const Value k0 = ir::FullLike(prob_in, -1);
   const F nan = prob0 != prob0;
-  const Value none = *(nan & ~nan);
+  const Value all_false = *(nan & ~nan);
   // Each attempt succeeds more often than not. The bound ends the loop for elements whose attempts
   // never succeed.
   constexpr double kAttemptsMax = 1000;
   const Value attempts0 = ir::Constant(prob_in.builder(), DType::kS32, 0);
   enum { kK, kAccepted, kHigh, kLow, kAttempts };
   const Vs end = ir::Loop(
-      {k0, none, key.high, key.low, attempts0},
+      {k0, all_false, key.high, key.low, attempts0},
       {count_in, *b0, *a0, *c0, *v_r0, *r0, *alpha0, *m0, *of_m0},
       [](Values s, Values) { return *(~F(s[kAccepted]) & (F(s[kAttempts]) < kAttemptsMax)); },
       [&](Values s, Values consts) {
@@ -307,7 +308,7 @@ Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool
         const F u = F(internal::Uniform(Child(own, 1), shape, dtype, 0, 1, site)) - 0.5;
         const F v = internal::Uniform(Child(own, 2), shape, dtype, 0, 1, site);
         const F inside = 0.5 - ir::Abs(u);
-        const F at_once = (inside >= 0.07) & (v <= v_r);
+        const F quick_accept = (inside >= 0.07) & (v <= v_r);
         const F k = ir::Floor(mul_add(2 * a / inside + b, u, c));
         const F rejected = (k < 0) | (k > count);
         const F log_v = log(v * alpha / (a / (inside * inside) + b));
@@ -316,7 +317,7 @@ Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool
         const F logs = mul_add(k + 0.5, of_k, mul_add(count + 1, of_count, of_m));
         const F bound = logs + StirlingTail(m) + StirlingTail(count - m) - StirlingTail(k) -
                         StirlingTail(count - k);
-        const F accepted = at_once | (~rejected & (log_v <= bound));
+        const F accepted = quick_accept | (~rejected & (log_v <= bound));
         const Value kept = *ir::Where(accepted, k, F(s[kK]));
         const Value done = *(F(s[kAccepted]) | accepted);
         return Vs{kept, done, next.high, next.low, *(F(s[kAttempts]) + 1)};
@@ -325,7 +326,7 @@ Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool
 }
 
 // Returns the dtype in which a parameter is computed: floats keep theirs, integers become floats.
-DType FloatOf(std::string_view name, const Arg& a) {
+DType FloatDTypeOf(std::string_view name, const Arg& a) {
   if (a.kind != Arg::kArray) return DType::kF32;
   if (ir::IsComplex(a.array->dtype()))
     ThrowError(ErrorKind::kTypeError, a.site, "random::", std::string(name), ": got ",
@@ -338,16 +339,16 @@ DType FloatOf(std::string_view name, const Arg& a) {
 }  // namespace
 
 Array gamma(const Arg& k, const Arg& a, Shape shape, DType dtype) {
-  return Sampled("gamma", k, shape, {a}, dtype, [](const Draw& d) {
+  return Sampled("gamma", k, shape, {a}, dtype, [](const SamplerArgs& d) {
     return F(GammaOf(d.key, *d[0], /*log_space=*/false, d.site));
   });
 }
 Array loggamma(const Arg& k, const Arg& a, Shape shape, DType dtype) {
   return Sampled("loggamma", k, shape, {a}, dtype,
-                 [](const Draw& d) { return LogGammaOf(d, d.key, d[0]); });
+                 [](const SamplerArgs& d) { return LogGammaOf(d, d.key, d[0]); });
 }
 Array beta(const Arg& k, const Arg& a, const Arg& b, Shape shape, DType dtype) {
-  return Sampled("beta", k, shape, {a, b}, dtype, [](const Draw& d) {
+  return Sampled("beta", k, shape, {a, b}, dtype, [](const SamplerArgs& d) {
     const F log_a = LogGammaOf(d, Child(d.key, 0), d[0]);
     const F log_b = LogGammaOf(d, Child(d.key, 1), d[1]);
     // Subtracting the larger logarithm keeps one exponential at 1, so that the sum is not 0.
@@ -358,10 +359,10 @@ Array beta(const Arg& k, const Arg& a, const Arg& b, Shape shape, DType dtype) {
 }
 Array chisquare(const Arg& k, const Arg& df, Shape shape, DType dtype) {
   return Sampled("chisquare", k, shape, {df}, dtype,
-                 [](const Draw& d) { return ChisquareOf(d, d.key, d[0]); });
+                 [](const SamplerArgs& d) { return ChisquareOf(d, d.key, d[0]); });
 }
 Array f(const Arg& k, const Arg& dfnum, const Arg& dfden, Shape shape, DType dtype) {
-  return Sampled("f", k, shape, {dfnum, dfden}, dtype, [](const Draw& d) {
+  return Sampled("f", k, shape, {dfnum, dfden}, dtype, [](const SamplerArgs& d) {
     const KeyWords of_denominator = Child(d.key, 0);
     const F above = ChisquareOf(d, Child(d.key, 1), d[0]) / d[0];
     const F below = ChisquareOf(d, of_denominator, d[1]) / d[1];
@@ -369,7 +370,7 @@ Array f(const Arg& k, const Arg& dfnum, const Arg& dfden, Shape shape, DType dty
   });
 }
 Array t(const Arg& k, const Arg& df, Shape shape, DType dtype) {
-  return Sampled("t", k, shape, {df}, dtype, [](const Draw& d) {
+  return Sampled("t", k, shape, {df}, dtype, [](const SamplerArgs& d) {
     const F n = internal::Normal(Child(d.key, 0), d.shape, d.dtype, d.site);
     const F half = d[0] / 2;
     const Value half_value = *half;
@@ -382,10 +383,11 @@ Array dirichlet(const Arg& k, const Arg& alpha, Shape shape, DType dtype) {
   if (alpha.kind != Arg::kArray || alpha.array->rank() < 1)
     ThrowError(ErrorKind::kValueError, k.site,
                "random::dirichlet requires an alpha of at least 1 dim");
-  const Dims& of = alpha.array->shape();
-  Dims out = SampleShape("dirichlet", shape, {Dims(of.begin(), of.end() - 1)}, k.site);
-  out.push_back(of.back());
-  return Sampled("dirichlet", k, out, {alpha}, dtype, [](const Draw& d) {
+  const Dims& alpha_shape = alpha.array->shape();
+  Dims out =
+      SampleShape("dirichlet", shape, {Dims(alpha_shape.begin(), alpha_shape.end() - 1)}, k.site);
+  out.push_back(alpha_shape.back());
+  return Sampled("dirichlet", k, out, {alpha}, dtype, [](const SamplerArgs& d) {
     const Value logs = *LogGammaOf(d, d.key, d[0]);
     const int last = logs.rank() - 1;
     const Value most = ir::StopGradient(ir::ReduceMax(logs, {last}));
@@ -431,8 +433,8 @@ Array ball(const Arg& k, int64_t d, const Arg& p, Dims shape, DType dtype) {
 
 Array geometric(const Arg& k, const Arg& p, Shape shape, DType dtype) {
   internal::CheckInteger("geometric", dtype, k.site);
-  const DType drawn = FloatOf("geometric", p);
-  return Sampled("geometric", k, shape, {p}, drawn, [&](const Draw& d) {
+  const DType compute_dtype = FloatDTypeOf("geometric", p);
+  return Sampled("geometric", k, shape, {p}, compute_dtype, [&](const SamplerArgs& d) {
     const F u = d.uniform();
     const F log_u = ir::Log(ir::Where(u == 0, 1, u));
     const Value g = *(ir::Floor(log_u / ir::Log1p(-d[0])) + 1);
@@ -446,19 +448,19 @@ Array poisson(const Arg& k, const Arg& lam, Shape shape, DType dtype) {
   const Dims out = SampleShape("poisson", shape, {ShapeOf(lam)}, k.site);
   const int digits = ir::BitWidth(dtype) - (ir::IsSignedInt(dtype) ? 1 : 0);
   // The dtype bounds the number of iterations.
-  const double most = std::min(std::ldexp(1.0, digits), 0x1p31) - 1;
+  const double max_iterations = std::min(std::ldexp(1.0, digits), 0x1p31) - 1;
   return Apply1("random_poisson", k.site, ArraysOf(key, {lam}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
     const Value rate = BroadcastTo(internal::NextParam(b, lam, DType::kF32, v, &next), out);
     const KeyWords words = KeyWordsOf(v[0]);
     const F rates = rate;
-    const F small = ir::IsNan(rates) | (rates < 10);
-    const Value of_small = *ir::Where(small, rates, 0);
-    const Value of_large = *ir::Where(small, 1e5, rates);
-    const Value knuth = PoissonKnuth(words, of_small, dtype, most, k.site);
-    const Value rejection =
-        PoissonRejection(words, of_large, lam.kind != Arg::kArray, dtype, most, k.site);
-    const F count = ir::Where(small, F(knuth), F(rejection));
+    const F is_small = ir::IsNan(rates) | (rates < 10);
+    const Value knuth_rate = *ir::Where(is_small, rates, 0);
+    const Value rejection_rate = *ir::Where(is_small, 1e5, rates);
+    const Value knuth = PoissonKnuth(words, knuth_rate, dtype, max_iterations, k.site);
+    const Value rejection = PoissonRejection(words, rejection_rate, lam.kind != Arg::kArray, dtype,
+                                             max_iterations, k.site);
+    const F count = ir::Where(is_small, F(knuth), F(rejection));
     return *ir::Where(rates == 0, 0, count);
   });
 }
@@ -470,31 +472,31 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
   const Array& key = CheckedKey("binomial", k);
   CheckFloat("binomial", dtype, k.site);
   const Dims out = SampleShape("binomial", shape, {ShapeOf(n), ShapeOf(p)}, k.site);
-  const DType computed = FloatOf("binomial", p);
-  CheckFloat("binomial", computed, k.site);
+  const DType compute_dtype = FloatDTypeOf("binomial", p);
+  CheckFloat("binomial", compute_dtype, k.site);
   return Apply1("random_binomial", k.site, ArraysOf(key, {n, p}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
-    const F count0 = BroadcastTo(internal::NextParam(b, n, computed, v, &next), out);
-    const F prob = BroadcastTo(internal::NextParam(b, p, computed, v, &next), out);
+    const F count0 = BroadcastTo(internal::NextParam(b, n, compute_dtype, v, &next), out);
+    const F prob = BroadcastTo(internal::NextParam(b, p, compute_dtype, v, &next), out);
     const F below_half = prob < 0.5;
     const F q0 = ir::Where(below_half, prob, 1 - prob);
     const F bad_count = ir::IsNan(count0) | (count0 < 0);
     const F infinite = ir::Abs(count0) == std::numeric_limits<double>::infinity();
     const F q_nan = ir::IsNan(q0), q_negative = q0 < 0;
     const F q = ir::Where(q_nan | q_negative, 0.01, q0);
-    const F none = bad_count | infinite;  // nothing is drawn for these
-    const F inversion = none | (count0 * q <= 10);
+    const F nothing_drawn = bad_count | infinite;
+    const F inversion = nothing_drawn | (count0 * q <= 10);
     const F count = ir::Floor(count0);
     const KeyWords words = KeyWordsOf(v[0]);
     const Value inverted =
-        BinomialInversion(words, *ir::Where(inversion & ~none, count, 0), *q, k.site);
+        BinomialInversion(words, *ir::Where(inversion & ~nothing_drawn, count, 0), *q, k.site);
     const Value count_rejection = *ir::Where(inversion, 1e4, count);
     const bool are_numbers = n.kind != Arg::kArray && p.kind != Arg::kArray;
     const Value rejection = BinomialRejection(words, count_rejection, *ir::Where(inversion, 0.5, q),
                                               are_numbers, k.site);
-    const F drawn = ir::Convert(*ir::Where(inversion, F(inverted), F(rejection)), dtype);
+    const F drawn_counts = ir::Convert(*ir::Where(inversion, F(inverted), F(rejection)), dtype);
     const F invalid = q_negative | q_nan | bad_count;
-    F samples = ir::Where(invalid, std::numeric_limits<double>::quiet_NaN(), drawn);
+    F samples = ir::Where(invalid, std::numeric_limits<double>::quiet_NaN(), drawn_counts);
     samples = ir::Where(infinite & ~invalid, std::numeric_limits<double>::infinity(), samples);
     const F whole = ir::Convert(*count, dtype);
     return *ir::Where(below_half | bad_count | q_nan | infinite, samples, whole - samples);
@@ -514,37 +516,39 @@ Array multinomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType d
   SampleShape("multinomial", out, {p.array->shape()}, k.site);
   const Dims batch(out.begin(), out.end() - 1);
   SampleShape("multinomial", batch, {ShapeOf(n)}, k.site);
-  const DType of_p = FloatOf("multinomial", p);
-  const DType computed =
+  const DType p_dtype = FloatDTypeOf("multinomial", p);
+  const DType compute_dtype =
       n.kind == Arg::kArray
-          ? tessera::internal::Promote(of_p, FloatOf("multinomial", n)).value_or(of_p)
-          : of_p;
+          ? tessera::internal::Promote(p_dtype, FloatDTypeOf("multinomial", n)).value_or(p_dtype)
+          : p_dtype;
   return tessera::internal::InProgram("random_multinomial", k.site, ArraysOf(key, {n, p}), [&] {
     const auto arg = [&](const Array& a) { return Arg(a, k.site); };
-    const Array draws =
-        broadcast_to(arg(tessera::internal::AsArray(n, computed).astype(computed, k.site)), batch);
-    const Array spread = broadcast_to(arg(p.array->astype(computed, k.site)), out);
+    const Array draws = broadcast_to(
+        arg(tessera::internal::AsArray(n, compute_dtype).astype(compute_dtype, k.site)), batch);
+    const Array spread = broadcast_to(arg(p.array->astype(compute_dtype, k.site)), out);
     const int rank = spread.rank();
     std::vector<int64_t> order = {rank - 1};
     for (int d = 0; d + 1 < rank; ++d) order.push_back(d);
-    const Array first = transpose(arg(spread), order);
-    const Array rest = lax::cumsum(arg(first), 0, /*reverse=*/true);
-    const Array ratios = arg(first) / arg(where(arg(equal(arg(rest), 0.0)), 1.0, arg(rest)));
-    const Array keys = split(k, first.dim(0));
-    const auto step = [&](const Array& left, const std::pair<Array, Array>& x) {
+    const Array probabilities = transpose(arg(spread), order);
+    const Array tail_sums = lax::cumsum(arg(probabilities), 0, /*reverse=*/true);
+    const Array ratios =
+        arg(probabilities) / arg(where(arg(equal(arg(tail_sums), 0.0)), 1.0, arg(tail_sums)));
+    const Array keys = split(k, probabilities.dim(0));
+    const auto step = [&](const Array& remaining, const std::pair<Array, Array>& x) {
       const Array ratio = clip(arg(x.first), 0.0, 1.0);
-      const Array count = binomial(arg(x.second), arg(left), arg(ratio), std::nullopt, computed);
-      return std::pair(Array(arg(left) - arg(count)), count);
+      const Array count =
+          binomial(arg(x.second), arg(remaining), arg(ratio), std::nullopt, compute_dtype);
+      return std::pair(Array(arg(remaining) - arg(count)), count);
     };
     // In a shard_map the remaining draws vary over the same axes as the keys and the probabilities.
     const std::vector<Array> in =
         tessera::internal::Apply("random_multinomial", k.site, {draws, ratios, keys},
                                  [](ir::Builder&, Vs v) { return ir::MatchVarying(std::move(v)); });
     const Array counts = scan(step, in[0], std::pair(in[1], in[2]), {}, k.site).second;
-    std::vector<int64_t> back;
-    for (int d = 1; d < rank; ++d) back.push_back(d);
-    back.push_back(0);
-    return std::vector<Array>{transpose(arg(counts), back).astype(dtype, k.site)};
+    std::vector<int64_t> order_back;
+    for (int d = 1; d < rank; ++d) order_back.push_back(d);
+    order_back.push_back(0);
+    return std::vector<Array>{transpose(arg(counts), order_back).astype(dtype, k.site)};
   })[0];
 }
 

@@ -14,7 +14,7 @@ using F = ir::Formula;
 F As(DType dtype, const F& x) {
   return F([=] { return ir::Convert(*x, dtype); });
 }
-F Bits(DType dtype, const F& x) {
+F Bitcast(DType dtype, const F& x) {
   return F([=] { return ir::BitcastConvert(*x, dtype); });
 }
 F Narrow(const F& x) { return As(DType::kF32, x); }
@@ -38,8 +38,8 @@ F LogOfPositive(const F& x) {
                           -1.2420140846e-1F, 1.4249322787e-1F,  -1.6668057665e-1F,
                           2.0000714765e-1F,  -2.4999993993e-1F, 3.3333331174e-1F};
   // x = mantissa * 2^exponent, where the mantissa is at least the root of 1/2.
-  const F bits = Bits(DType::kU32, x);
-  const F half_to_1 = Wide(Bits(DType::kF32, (bits & 0x7fffff) | 0x3f000000));
+  const F bits = Bitcast(DType::kU32, x);
+  const F half_to_1 = Wide(Bitcast(DType::kF32, (bits & 0x7fffff) | 0x3f000000));
   const F exponent_of_half = Wide(bits >> 23) - 126;
   const F below = half_to_1 < kHalfRoot;
   const F exponent = ir::Where(below, exponent_of_half - 1, exponent_of_half);

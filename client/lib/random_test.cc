@@ -52,11 +52,11 @@ TEST(RandomTest, Uniform) {
   EXPECT_THAT(FromKey0([](Array k) { return random::uniform(k, {4}); }),
               Pointwise(DoubleNear(1e-7), {0.947667, 0.97857988, 0.33229148, 0.46866846}));
 }
-TEST(RandomTest, KeysHoldTheSeedsWords) {
+TEST(RandomTest, AKeyHoldsTheTwoWordsOfItsSeed) {
   EXPECT_THAT(Values([](Array) { return random::key((uint64_t{7} << 32) | 9); }, Vec({0})),
               ElementsAre(7, 9));
 }
-TEST(RandomTest, NormalHasTheMoments) {
+TEST(RandomTest, NormalHasMeanZeroAndVarianceOne) {
   for (const DType dtype : {kF32, kF64}) {
     const std::vector<double> x =
         FromKey0([&](Array k) { return random::normal(k, {4096}, dtype); });
@@ -74,7 +74,7 @@ TEST(RandomTest, RandintStaysInside) {
   EXPECT_EQ(*std::min_element(x.begin(), x.end()), -3);
   EXPECT_EQ(*std::max_element(x.begin(), x.end()), 3);
 }
-TEST(RandomTest, BatchedKeysDrawAsEachAlone) {
+TEST(RandomTest, BatchedKeysDrawTheNumbersOfEachKey) {
   EXPECT_EQ(FromKey0([](Array k) {
               return vmap([](Array key) { return random::bits(key, {3}); })(random::split(k, 2));
             }),
@@ -88,7 +88,7 @@ TEST(RandomTest, BatchedKeysDrawAsEachAlone) {
 
 // Returns the gradient of the sum of f(key(0), a).
 template <class F>
-std::vector<double> Slopes(const F& f) {
+std::vector<double> Gradients(const F& f) {
   return Values(
       [&](Array a) { return grad([&](Array v) { return sum(f(random::key(0), v)); })(a); },
       Vec({0.3, 1.5, 8}));
@@ -99,29 +99,29 @@ MATCHER_P(Relative, tolerance, "") {
 }
 
 TEST(RandomTest, GammaHasDerivatives) {
-  EXPECT_THAT(Slopes([](Array k, Array a) { return random::gamma(k, a); }),
+  EXPECT_THAT(Gradients([](Array k, Array a) { return random::gamma(k, a); }),
               Pointwise(Relative(3e-6), {2.2258236, 1.0139239, 0.91381234}));
-  EXPECT_THAT(Slopes([](Array k, Array a) { return random::loggamma(k, a); }),
+  EXPECT_THAT(Gradients([](Array k, Array a) { return random::loggamma(k, a); }),
               Pointwise(Relative(3e-6), {3.5371535, 0.8144075, 0.14203495}));
 }
-TEST(RandomTest, WhatIsMadeOfGammaHasDerivatives) {
+TEST(RandomTest, SamplersThatUseGammaHaveDerivatives) {
   EXPECT_THAT(
-      Slopes([](Array k, Array a) { return random::dirichlet(k, a) * arange(3).astype(kF32); }),
+      Gradients([](Array k, Array a) { return random::dirichlet(k, a) * arange(3).astype(kF32); }),
       Pointwise(Relative(1e-5), {-0.45509532, -0.08526611, 0.033145063}));
-  EXPECT_THAT(Slopes([](Array k, Array a) { return random::beta(k, a, 2.0); }),
+  EXPECT_THAT(Gradients([](Array k, Array a) { return random::beta(k, a, 2.0); }),
               Pointwise(Relative(2e-5), {0.4252034, 0.32383564, 0.006271157}));
-  EXPECT_THAT(Slopes([](Array k, Array a) { return random::t(k, a); }),
+  EXPECT_THAT(Gradients([](Array k, Array a) { return random::t(k, a); }),
               Pointwise(Relative(2e-5), {-1.5071397e+02, 7.0359032e+01, 3.4349464e-02}));
 }
 TEST(RandomTest, FormulasHaveDerivatives) {
-  EXPECT_THAT(Slopes([](Array k, Array a) { return random::uniform(k, {3}, kF32, 0.0, a); }),
+  EXPECT_THAT(Gradients([](Array k, Array a) { return random::uniform(k, {3}, kF32, 0.0, a); }),
               Pointwise(Relative(1e-6), {0.947667, 0.9785799, 0.33229148}));
   const std::vector<double> x =
-      Slopes([](Array k, Array a) { return random::truncated_normal(k, -a, a); });
+      Gradients([](Array k, Array a) { return random::truncated_normal(k, -a, a); });
   EXPECT_THAT((std::vector<double>{x[0], x[1]}),
               Pointwise(Relative(3e-6), {0.88718456, 0.7941156}));
 }
-TEST(RandomTest, BatchedSamplersDrawAsEachAlone) {
+TEST(RandomTest, BatchedSamplersDrawTheSamplesOfEachKey) {
   const auto samples = [](Array k) {
     return concatenate(
         {random::gamma(k, 0.5, Dims{2}), random::poisson(k, 20.0, Dims{2}).astype(kF32),
@@ -140,7 +140,7 @@ template <class F>
 std::string MessageOf(const F& f) {
   return ErrorOf([&] { trace([&](Array) { return f(random::key(0)); }, abstract({1})); }).what();
 }
-TEST(RandomTest, SaysWhatDoesNotFit) {
+TEST(RandomTest, RefusesWrongArguments) {
   EXPECT_THAT(MessageOf([](Array k) { return random::uniform(k, {2}, kS32); }),
               HasSubstr("dtype is s32; a float of 16 bits or more is expected"));
   EXPECT_THAT(MessageOf([](Array k) { return random::bits(k, {2}, kS32); }),
@@ -177,14 +177,14 @@ TEST(RandomTest, SaysWhatDoesNotFit) {
   EXPECT_THAT(MessageOf([](Array k) { return random::dirichlet(k, 1.0); }),
               HasSubstr("requires an alpha of at least 1 dim"));
 }
-TEST(RandomTest, RefusesWhatIsNoKey) {
+TEST(RandomTest, RefusesAnArrayThatIsNoKey) {
   const Error e =
       ErrorOf([] { trace([](Array x) { return random::bits(x, {2}); }, abstract({2})); });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("a key, u32[2], is expected, not f32[2]"));
 }
 
-TEST(RandomTest, WhatWouldBeAnotherNumberIsRefused) {
+TEST(RandomTest, RefusesNumbersThatWouldLoseBits) {
   EXPECT_THAT(MessageOf([](Array k) { return random::fold_in(k, 3.0); }),
               HasSubstr("data is 3, a number of a float type; expected an integer"));
   EXPECT_THAT(MessageOf([](Array k) { return random::fold_in(k, int64_t{1} << 33); }),
@@ -205,7 +205,7 @@ TEST(RandomTest, WhatWouldBeAnotherNumberIsRefused) {
 }
 
 // The sampler's loops end for every parameter.
-TEST(RandomTest, BinomialOfWhatIsNoCountOrNoChanceEnds) {
+TEST(RandomTest, BinomialEndsForInvalidCountsAndProbabilities) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<double> got =

@@ -38,8 +38,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEulerGamma = std::numbers::egamma;
 
-DType TypeOf(const F& x) { return x.value().dtype(); }
-bool IsF64(const F& x) { return TypeOf(x) == DType::kF64; }
+DType FormulaDType(const F& x) { return x.value().dtype(); }
+bool IsF64(const F& x) { return FormulaDType(x) == DType::kF64; }
 double Epsilon(const F& x) { return IsF64(x) ? 0x1p-52 : 0x1p-23; }
 double Largest(const F& x) {
   return IsF64(x) ? std::numeric_limits<double>::max()
@@ -47,7 +47,7 @@ double Largest(const F& x) {
 }
 
 // Returns the float dtype in which the operands compute. Throws for complex numbers.
-DType FloatOf(std::string_view name, const std::vector<Arg>& args) {
+DType FloatDTypeOf(std::string_view name, const std::vector<Arg>& args) {
   const DType common = internal::CommonDType(args);
   if (ir::IsComplex(common))
     ThrowError(ErrorKind::kTypeError, internal::SiteOf(args), "special::", ToAbsl(name),
@@ -58,7 +58,7 @@ DType FloatOf(std::string_view name, const std::vector<Arg>& args) {
 
 // Applies f in f32 or f64: narrower floats are widened first.
 using Function = std::function<F(const std::vector<F>&)>;
-Value InWide(Values in, const Function& f) {
+Value ApplyWidened(Values in, const Function& f) {
   const DType dtype = in[0].dtype();
   const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16;
   std::vector<F> wide;
@@ -81,37 +81,37 @@ Function InDouble(Function f) {
 // Applies f to operands of one float dtype and shape.
 Array Elementwise(std::string_view name, const std::vector<Arg>& args,
                   const std::function<Value(const Vs&)>& f) {
-  const DType dtype = FloatOf(name, args);
+  const DType dtype = FloatDTypeOf(name, args);
   return ApplyArgs(
       name, args, Operands::kPromote,
       [&](ir::Builder&, Vs in) { return f(ir::MatchVarying(std::move(in))); }, dtype);
 }
 // Applies a function whose derivatives are those of its formula.
-Array Plain(std::string_view name, const std::vector<Arg>& args, const Function& f) {
-  return Elementwise(name, args, [&](const Vs& in) { return InWide(in, f); });
+Array ApplyFormula(std::string_view name, const std::vector<Arg>& args, const Function& f) {
+  return Elementwise(name, args, [&](const Vs& in) { return ApplyWidened(in, f); });
 }
 // If the rule of a function calls the function itself, this many successive derivatives use the
 // rule.
-constexpr int kRules = 3;
+constexpr int kRuleDepth = 3;
 // Applies f, with `tangent` as the formula for the tangent of its result.
 using Tangent =
     std::function<F(const std::vector<F>& in, const F& result, const std::vector<F>& d)>;
 Value WithRule(const Vs& in, const Function& f, const Tangent& tangent,
                const ir::TangentOptions& options = {}) {
   return ir::WithTangent(
-      in, [&](Values v) { return InWide(v, f); },
+      in, [&](Values v) { return ApplyWidened(v, f); },
       [&](Values v, Value result, Values d) {
         return *tangent({v.begin(), v.end()}, result, {d.begin(), d.end()});
       },
       options);
 }
-Array Ruled(std::string_view name, const std::vector<Arg>& args, const Function& f,
-            const Tangent& tangent, const ir::TangentOptions& options = {}) {
+Array ApplyWithRule(std::string_view name, const std::vector<Arg>& args, const Function& f,
+                    const Tangent& tangent, const ir::TangentOptions& options = {}) {
   return Elementwise(name, args, [&](const Vs& in) { return WithRule(in, f, tangent, options); });
 }
 // Applies an op of ir/special.h, which converts its operands itself.
-Array Op(std::string_view name, const std::vector<Arg>& args,
-         const std::function<Value(const Vs&)>& f) {
+Array ApplyOp(std::string_view name, const std::vector<Arg>& args,
+              const std::function<Value(const Vs&)>& f) {
   return Elementwise(name, args, f);
 }
 
@@ -394,7 +394,7 @@ Value XLogX(Value x) {
       {x}, [](const auto& v) { return XLogY(v[0], v[0]); },
       [](const auto& v, const F&, const auto& d) { return d[0] * (ir::Log(v[0]) + 1); });
 }
-Value XLogYRuled(Value x, Value y) {
+Value XLogYWithRule(Value x, Value y) {
   return WithRule(
       {x, y}, [](const auto& v) { return XLogY(v[0], v[1]); },
       [](const auto& v, const F&, const auto& d) {
@@ -402,12 +402,12 @@ Value XLogYRuled(Value x, Value y) {
       });
 }
 F RelativeEntropy(const F& p, const F& q) {
-  const F both = (p > 0) & (q > 0), one = (p == 0) & (q >= 0);
-  const F safe_p = ir::Where(both, p, 1), safe_q = ir::Where(both, q, 1);
+  const F both_positive = (p > 0) & (q > 0), p_is_zero = (p == 0) & (q >= 0);
+  const F safe_p = ir::Where(both_positive, p, 1), safe_q = ir::Where(both_positive, q, 1);
   const Value of_p = XLogX(*safe_p);
-  const F logarithm = F(of_p) - F(XLogYRuled(*safe_p, *safe_q));
-  const F otherwise = ir::Where(one, ir::Like(p, 0), kInf);
-  return ir::Where(both, logarithm, otherwise);
+  const F logarithm = F(of_p) - F(XLogYWithRule(*safe_p, *safe_q));
+  const F otherwise = ir::Where(p_is_zero, ir::Like(p, 0), kInf);
+  return ir::Where(both_positive, logarithm, otherwise);
 }
 F BoxCox(const F& logarithm, const F& lambda) {
   const F zero = lambda == 0;
@@ -429,17 +429,18 @@ F ScaledErfc(const F& x) {
 
 // ---- Exponential integrals. ---------------------------------------------------------------------
 
-// Returns exp(-x) times a continued fraction, for x above 1. Elements for which `on` is false are
-// not computed.
-F ExpnFraction(const F& x, const F& n, const F& on) {
+// Returns exp(-x) times a continued fraction, for x above 1. Elements for which `needed` is false
+// are not computed.
+F ExpnFraction(const F& x, const F& n, const F& needed) {
   const double big = 1.44115188075855872e17, eps = Epsilon(x);
-  enum { kK, kP2, kQ2, kP1, kQ1, kAnswer, kOn };
+  enum { kK, kP2, kQ2, kP1, kQ1, kAnswer, kActive };
   const Value one = *ir::Like(x, 1);
-  const Value k0 = ir::Constant(one.builder(), TypeOf(x), 1);
+  const Value k0 = ir::Constant(one.builder(), FormulaDType(x), 1);
   const Value q1 = *(x + n);
   const Value answer = *(1 / F(q1));
   const Vs end = ir::Loop(
-      {k0, one, *x, one, q1, answer, *on}, {*x, *n}, [](Values c, Values) { return c[kOn]; },
+      {k0, one, *x, one, q1, answer, *needed}, {*x, *n},
+      [](Values c, Values) { return c[kActive]; },
       [&](Values c, Values consts) {
         const auto in = [&](int i) { return F(c[i]); };
         const F x_in = consts[0], n_in = consts[1];
@@ -453,7 +454,7 @@ F ExpnFraction(const F& x, const F& n, const F& on) {
         const F r = p / q;
         const F change = ir::Where(nonzero, ir::Abs((in(kAnswer)-r) / r), 1);
         const F scale = ir::Where(ir::Abs(p) > big, ir::Like(x_in, 1 / big), 1);
-        const F active = in(kOn);
+        const F active = in(kActive);
         const auto kept = [&](int i, const F& v) { return *ir::Where(active, v, in(i)); };
         const Value next_k = *k;
         const Value answer_out = kept(kAnswer, ir::Where(nonzero, r, in(kAnswer)));
@@ -464,28 +465,29 @@ F ExpnFraction(const F& x, const F& n, const F& on) {
   return F(end[kAnswer]) * ir::Exp(-x);
 }
 // Evaluates a power series, for x up to 1.
-F ExpnSeries(const F& x, const F& n, const F& on) {
+F ExpnSeries(const F& x, const F& n, const F& needed) {
   const double eps = Epsilon(x);
   enum { kI, kPsi };
   const Value psi0 = *(-kEulerGamma - ir::Log(x));
-  const Value one = ir::Constant(psi0.builder(), TypeOf(x), 1);
+  const Value one = ir::Constant(psi0.builder(), FormulaDType(x), 1);
   const Vs sums = ir::Loop(
-      {one, psi0}, {*n, *on}, [](Values c, Values k) { return *((F(c[kI]) < F(k[0])) & F(k[1])); },
+      {one, psi0}, {*n, *needed},
+      [](Values c, Values k) { return *((F(c[kI]) < F(k[0])) & F(k[1])); },
       [](Values c, Values k) {
         const F i = c[kI], psi = c[kPsi];
         const Value next = *ir::Where(i < F(k[0]), psi + 1 / i, psi);
         return Vs{*(i + 1), next};
       });
-  enum { kX, kY, kP, kAnswer, kOn };
+  enum { kX, kY, kP, kAnswer, kActive };
   const F is_one = n == 1;
-  const Value zero = ir::Constant(psi0.builder(), TypeOf(x), 0);
+  const Value zero = ir::Constant(psi0.builder(), FormulaDType(x), 0);
   const Value y0 = *ir::Like(x, 1), p0 = *(1 - n);
   const Value answer0 = *ir::Where(is_one, 0, 1 / (1 - ir::Where(is_one, 2, n)));
   const Vs end = ir::Loop(
-      {zero, y0, p0, answer0, *on}, {*x}, [](Values c, Values) { return c[kOn]; },
+      {zero, y0, p0, answer0, *needed}, {*x}, [](Values c, Values) { return c[kActive]; },
       [&](Values c, Values consts) {
         const auto in = [&](int i) { return F(c[i]); };
-        const F k = in(kX) + 1, z = -F(consts[0]), active = in(kOn);
+        const F k = in(kX) + 1, z = -F(consts[0]), active = in(kActive);
         const F y = in(kY) * (z / k), p = in(kP) + 1;
         const F answer = in(kAnswer) + ir::Where(p != 0, y / p, 0);
         const F change = ir::Where(answer != 0, ir::Abs(y / answer), 1);
@@ -519,14 +521,14 @@ F ExpnOf(const F& n, const F& x) {
   out = ir::Where(huge_n, (large + 1) * ir::Exp(-x) / t, out);
   return ir::Where(above_1, fraction, out);
 }
-Value Expn(Value n, Value x, int rules) {
+Value Expn(Value n, Value x, int rule_depth) {
   const Function f = InDouble([](const auto& v) { return ExpnOf(v[0], v[1]); });
-  if (rules == 0)
+  if (rule_depth == 0)
     return ir::WithoutTangent(
-        {n, x}, [&](Values v) { return InWide(v, f); }, "expn");
+        {n, x}, [&](Values v) { return ApplyWidened(v, f); }, "expn");
   return WithRule({n, x}, f,
-                  [rules](const auto& v, const F&, const auto& d) {
-                    return -d[0] * F(Expn(*(v[0] - 1), *v[1], rules - 1));
+                  [rule_depth](const auto& v, const F&, const auto& d) {
+                    return -d[0] * F(Expn(*(v[0] - 1), *v[1], rule_depth - 1));
                   },
                   {.num_consts = 1});
 }
@@ -562,12 +564,12 @@ F SpenceOf(const F& x0) {
   const F above_2 = inside > 2;
   const F x = ir::Where(above_2, 1 / inside, inside);
   const F above = x > 1.5, below = x < 0.5;
-  const F turned = above_2 | above;
+  const F inverted = above_2 | above;
   const F w = ir::Where(above, 1 / x - 1, ir::Where(below, -x, x - 1));
   const F y = -w * Polynomial(kSpenceA, w) / Polynomial(kSpenceB, w);
   const double sixth = std::numbers::pi * std::numbers::pi / 6;
   F out = ir::Where(below, sixth - ir::Log(x) * ir::Log(1 - x) - y, y);
-  out = ir::Where(turned, -0.5 * ir::Square(ir::Log(x)) - out, out);
+  out = ir::Where(inverted, -0.5 * ir::Square(ir::Log(x)) - out, out);
   out = ir::Where(x0 == 0, sixth, ir::Where(x0 == 1, 0, out));
   return ir::Where(x0 < 0, kNaN, out);
 }
@@ -575,36 +577,37 @@ F SpenceOf(const F& x0) {
 }  // namespace
 
 Array gamma(const Arg& x) {
-  return Plain("gamma", {x}, InDouble([](const auto& v) { return GammaOf(v[0]); }));
+  return ApplyFormula("gamma", {x}, InDouble([](const auto& v) { return GammaOf(v[0]); }));
 }
 Array gammaln(const Arg& x) {
-  return Op("gammaln", {x}, [](const Vs& v) { return ir::Lgamma(v[0]); });
+  return ApplyOp("gammaln", {x}, [](const Vs& v) { return ir::Lgamma(v[0]); });
 }
 Array loggamma(const Arg& x) {
-  return Plain("loggamma", {x},
-               [](const auto& v) { return ir::Where(v[0] > 0, ir::Lgamma(v[0]), kNaN); });
+  return ApplyFormula("loggamma", {x},
+                      [](const auto& v) { return ir::Where(v[0] > 0, ir::Lgamma(v[0]), kNaN); });
 }
 Array gammasgn(const Arg& x) {
-  return Plain("gammasgn", {x}, [](const auto& v) { return GammaSign(v[0]); });
+  return ApplyFormula("gammasgn", {x}, [](const auto& v) { return GammaSign(v[0]); });
 }
 Array digamma(const Arg& x) {
-  return Op("digamma", {x}, [](const Vs& v) { return ir::Digamma(v[0]); });
+  return ApplyOp("digamma", {x}, [](const Vs& v) { return ir::Digamma(v[0]); });
 }
 Array polygamma(const Arg& n, const Arg& x) {
-  return Op("polygamma", {n, x}, [](const Vs& v) { return ir::Polygamma(v[0], v[1]); });
+  return ApplyOp("polygamma", {n, x}, [](const Vs& v) { return ir::Polygamma(v[0], v[1]); });
 }
 Array gammainc(const Arg& a, const Arg& x) {
-  return Op("gammainc", {a, x}, [](const Vs& v) { return ir::Igamma(v[0], v[1]); });
+  return ApplyOp("gammainc", {a, x}, [](const Vs& v) { return ir::Igamma(v[0], v[1]); });
 }
 Array gammaincc(const Arg& a, const Arg& x) {
-  return Op("gammaincc", {a, x}, [](const Vs& v) { return ir::Igammac(v[0], v[1]); });
+  return ApplyOp("gammaincc", {a, x}, [](const Vs& v) { return ir::Igammac(v[0], v[1]); });
 }
 Array factorial(const Arg& n) {
-  return Plain("factorial", {n},
-               [](const auto& v) { return ir::Where(v[0] < 0, 0, ir::Exp(ir::Lgamma(v[0] + 1))); });
+  return ApplyFormula("factorial", {n}, [](const auto& v) {
+    return ir::Where(v[0] < 0, 0, ir::Exp(ir::Lgamma(v[0] + 1)));
+  });
 }
 Array comb(const Arg& n, const Arg& k, bool repetition) {
-  return Plain("comb", {n, k}, [&](const auto& v) {
+  return ApplyFormula("comb", {n, k}, [&](const auto& v) {
     if (!repetition) return CombinationsOf(v[0], v[1]);
     const F one = (v[1] == 0) & (v[0] >= 0);
     return ir::Where(one, 1, CombinationsOf(v[0] + v[1] - 1, v[1]));
@@ -618,7 +621,7 @@ Array multigammaln(const Arg& a, int64_t d) {
   if (d > kDimsMax)
     ThrowError(ErrorKind::kValueError, a.site, "special::multigammaln: d is ", d,
                "; expected at most ", kDimsMax);
-  return Plain("multigammaln", {a}, [&](const auto& v) {
+  return ApplyFormula("multigammaln", {a}, [&](const auto& v) {
     F sum = ir::Lgamma(v[0]);
     for (int64_t i = 1; i < d; ++i) sum = sum + ir::Lgamma(v[0] - static_cast<double>(i) / 2);
     const auto n = static_cast<double>(d);
@@ -626,39 +629,41 @@ Array multigammaln(const Arg& a, int64_t d) {
   });
 }
 Array poch(const Arg& z, const Arg& m) {
-  return Ruled("poch", {z, m}, InDouble([](const auto& v) {
-                 return ir::Where(v[1] == 0, 1, GammaOf(v[0] + v[1]) / GammaOf(v[0]));
-               }),
-               [](const auto& v, const F& result, const auto& d) {
-                 const F at_sum = ir::Digamma(v[0] + v[1]);
-                 return (at_sum - ir::Digamma(v[0])) * result * d[0] + at_sum * result * d[1];
-               },
-               {.rules = kRules});
+  return ApplyWithRule("poch", {z, m}, InDouble([](const auto& v) {
+                         return ir::Where(v[1] == 0, 1, GammaOf(v[0] + v[1]) / GammaOf(v[0]));
+                       }),
+                       [](const auto& v, const F& result, const auto& d) {
+                         const F at_sum = ir::Digamma(v[0] + v[1]);
+                         return (at_sum - ir::Digamma(v[0])) * result * d[0] +
+                                at_sum * result * d[1];
+                       },
+                       {.rules = kRuleDepth});
 }
 Array beta(const Arg& a, const Arg& b) {
-  return Plain("beta", {a, b}, InDouble([](const auto& v) {
-                 const F sign = GammaSign(v[0]) * GammaSign(v[1]) * GammaSign(v[0] + v[1]);
-                 return sign * ir::Exp(BetaLogarithm(v[0], v[1]));
-               }));
+  return ApplyFormula("beta", {a, b}, InDouble([](const auto& v) {
+                        const F sign = GammaSign(v[0]) * GammaSign(v[1]) * GammaSign(v[0] + v[1]);
+                        return sign * ir::Exp(BetaLogarithm(v[0], v[1]));
+                      }));
 }
 Array betaln(const Arg& a, const Arg& b) {
-  return Plain("betaln", {a, b}, [](const auto& v) { return BetaLogarithm(v[0], v[1]); });
+  return ApplyFormula("betaln", {a, b}, [](const auto& v) { return BetaLogarithm(v[0], v[1]); });
 }
 Array betainc(const Arg& a, const Arg& b, const Arg& x) {
-  return Op("betainc", {a, b, x},
-            [](const Vs& v) { return ir::RegularizedIncompleteBeta(v[0], v[1], v[2]); });
+  return ApplyOp("betainc", {a, b, x},
+                 [](const Vs& v) { return ir::RegularizedIncompleteBeta(v[0], v[1], v[2]); });
 }
 // ir::Zeta has no derivative, so a rule takes the value from the op and the tangent from a series
 // that can be differentiated. Operands are broadcast first, because rules work on arrays of one
 // shape.
 Array zeta(const Arg& x, const Arg& q) {
-  const DType dtype = FloatOf("zeta", {x, q});
+  const DType dtype = FloatDTypeOf("zeta", {x, q});
   const Site site = internal::SiteOf({x, q});
   const auto value = [](const Array& s, const Array& a) {
-    return Op("zeta", {Arg(s), Arg(a)}, [](const Vs& v) { return ir::Zeta(v[0], v[1]); });
+    return ApplyOp("zeta", {Arg(s), Arg(a)}, [](const Vs& v) { return ir::Zeta(v[0], v[1]); });
   };
   const auto series = [](const Array& s, const Array& a) {
-    return Plain("zeta", {Arg(s), Arg(a)}, [](const auto& v) { return ZetaSeries(v[0], v[1]); });
+    return ApplyFormula("zeta", {Arg(s), Arg(a)},
+                        [](const auto& v) { return ZetaSeries(v[0], v[1]); });
   };
   const auto rule = [value, series](const auto& primals, const auto& tangents) {
     const auto& [s, a] = primals;
@@ -688,33 +693,33 @@ Array zeta(const Arg& x, const Arg& q) {
 }
 
 Array erf(const Arg& x) {
-  return Op("erf", {x}, [](const Vs& v) { return ir::Erf(v[0]); });
+  return ApplyOp("erf", {x}, [](const Vs& v) { return ir::Erf(v[0]); });
 }
 Array erfc(const Arg& x) {
-  return Op("erfc", {x}, [](const Vs& v) { return ir::Erfc(v[0]); });
+  return ApplyOp("erfc", {x}, [](const Vs& v) { return ir::Erfc(v[0]); });
 }
 Array erfcx(const Arg& x) {
-  return Ruled(
+  return ApplyWithRule(
       "erfcx", {x}, [](const auto& v) { return ScaledErfc(v[0]); },
       [](const auto& v, const F& result, const auto& d) {
         return d[0] * (2 * v[0] * result - 2 * std::numbers::inv_sqrtpi);
       },
-      {.rules = kRules});
+      {.rules = kRuleDepth});
 }
 Array erfinv(const Arg& x) {
-  return Op("erfinv", {x}, [](const Vs& v) { return ir::ErfInv(v[0]); });
+  return ApplyOp("erfinv", {x}, [](const Vs& v) { return ir::ErfInv(v[0]); });
 }
 Array ndtr(const Arg& x) {
-  return Plain("ndtr", {x}, [](const auto& v) { return NormalDistribution(v[0]); });
+  return ApplyFormula("ndtr", {x}, [](const auto& v) { return NormalDistribution(v[0]); });
 }
 Array ndtri(const Arg& p) {
-  return Plain("ndtri", {p}, [](const auto& v) { return NormalQuantile(v[0]); });
+  return ApplyFormula("ndtri", {p}, [](const auto& v) { return NormalQuantile(v[0]); });
 }
 Array log_ndtr(const Arg& x, int series_order) {
   if (series_order < 0 || series_order > 30)
     ThrowError(ErrorKind::kValueError, x.site, "special::log_ndtr: series_order is ", series_order,
                "; expected 0 to 30");
-  return Ruled(
+  return ApplyWithRule(
       "log_ndtr", {x}, [&](const auto& v) { return LogNormalDistribution(v[0], series_order); },
       [](const auto& v, const F& result, const auto& d) {
         const F log_density = -0.5 * ir::Square(v[0]) - 0.5 * std::log(2 * std::numbers::pi);
@@ -723,63 +728,66 @@ Array log_ndtr(const Arg& x, int series_order) {
 }
 
 Array logit(const Arg& x) {
-  return Ruled(
+  return ApplyWithRule(
       "logit", {x}, [](const auto& v) { return ir::Log(v[0] / (1 - v[0])); },
       [](const auto& v, const F&, const auto& d) { return d[0] / (v[0] * (1 - v[0])); });
 }
 Array expit(const Arg& x) {
-  return Op("expit", {x}, [](const Vs& v) { return ir::Logistic(v[0]); });
+  return ApplyOp("expit", {x}, [](const Vs& v) { return ir::Logistic(v[0]); });
 }
 Array xlogy(const Arg& x, const Arg& y) {
-  return Op("xlogy", {x, y}, [](const Vs& v) { return XLogYRuled(v[0], v[1]); });
+  return ApplyOp("xlogy", {x, y}, [](const Vs& v) { return XLogYWithRule(v[0], v[1]); });
 }
 Array xlog1py(const Arg& x, const Arg& y) {
-  return Ruled(
+  return ApplyWithRule(
       "xlog1py", {x, y}, [](const auto& v) { return XLog1pY(v[0], v[1]); },
       [](const auto& v, const F&, const auto& d) {
         return d[0] * ir::Log1p(v[1]) + d[1] * v[0] / (1 + v[1]);
       });
 }
 Array entr(const Arg& x) {
-  return Plain("entr", {x}, [](const auto& v) {
+  return ApplyFormula("entr", {x}, [](const auto& v) {
     const Value product = XLogX(*v[0]);
     return ir::Where(v[0] < 0, -kInf, -F(product));
   });
 }
 Array rel_entr(const Arg& p, const Arg& q) {
-  return Plain("rel_entr", {p, q}, [](const auto& v) { return RelativeEntropy(v[0], v[1]); });
+  return ApplyFormula("rel_entr", {p, q},
+                      [](const auto& v) { return RelativeEntropy(v[0], v[1]); });
 }
 Array kl_div(const Arg& p, const Arg& q) {
-  return Plain("kl_div", {p, q},
-               [](const auto& v) { return RelativeEntropy(v[0], v[1]) - v[0] + v[1]; });
+  return ApplyFormula("kl_div", {p, q},
+                      [](const auto& v) { return RelativeEntropy(v[0], v[1]) - v[0] + v[1]; });
 }
 Array boxcox(const Arg& x, const Arg& lmbda) {
-  return Plain("boxcox", {x, lmbda}, [](const auto& v) { return BoxCox(ir::Log(v[0]), v[1]); });
+  return ApplyFormula("boxcox", {x, lmbda},
+                      [](const auto& v) { return BoxCox(ir::Log(v[0]), v[1]); });
 }
 Array boxcox1p(const Arg& x, const Arg& lmbda) {
-  return Plain("boxcox1p", {x, lmbda}, [](const auto& v) { return BoxCox(ir::Log1p(v[0]), v[1]); });
+  return ApplyFormula("boxcox1p", {x, lmbda},
+                      [](const auto& v) { return BoxCox(ir::Log1p(v[0]), v[1]); });
 }
 
 Array i0e(const Arg& x) {
-  return Op("i0e", {x}, [](const Vs& v) { return ir::BesselI0e(v[0]); });
+  return ApplyOp("i0e", {x}, [](const Vs& v) { return ir::BesselI0e(v[0]); });
 }
 Array i0(const Arg& x) {
-  return Plain("i0", {x}, [](const auto& v) {
+  return ApplyFormula("i0", {x}, [](const auto& v) {
     return ir::Exp(ir::Abs(v[0])) * F([x = v[0]] { return ir::BesselI0e(*x); });
   });
 }
 Array i1e(const Arg& x) {
-  return Op("i1e", {x}, [](const Vs& v) { return ir::BesselI1e(v[0]); });
+  return ApplyOp("i1e", {x}, [](const Vs& v) { return ir::BesselI1e(v[0]); });
 }
 Array i1(const Arg& x) {
-  return Plain("i1", {x}, [](const auto& v) {
+  return ApplyFormula("i1", {x}, [](const auto& v) {
     return ir::Exp(ir::Abs(v[0])) * F([x = v[0]] { return ir::BesselI1e(*x); });
   });
 }
 Array bessel_jn(const Arg& z, int64_t v, int64_t n_iter) {
   if (v < 0 || n_iter < v || n_iter > 1000)
-    ThrowError(ErrorKind::kValueError, z.site, "special::bessel_jn: orders up to ", v, " in ",
-               n_iter, " steps; expected orders from 0 to the number of steps, at most 1000");
+    ThrowError(ErrorKind::kValueError, z.site, "special::bessel_jn: v is ", v, " and n_iter is ",
+               n_iter, "; expected 0 <= v <= n_iter <= 1000");
   return Elementwise("bessel_jn", {z}, [&](const Vs& in) {
     const DType dtype = in[0].dtype();
     const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16;
@@ -802,18 +810,19 @@ Array bessel_jn(const Arg& z, int64_t v, int64_t n_iter) {
   });
 }
 Array expi(const Arg& x) {
-  return Ruled(
+  return ApplyWithRule(
       "expi", {x}, [](const auto& v) { return ExpiOf(v[0]); },
       [](const auto& v, const F&, const auto& d) { return ir::Exp(v[0]) / v[0] * d[0]; });
 }
 Array expn(const Arg& n, const Arg& x) {
-  return Op("expn", {n, x}, [](const Vs& v) { return Expn(v[0], v[1], kRules); });
+  return ApplyOp("expn", {n, x}, [](const Vs& v) { return Expn(v[0], v[1], kRuleDepth); });
 }
 Array exp1(const Arg& x) {
-  return Op("exp1", {x}, [](const Vs& v) { return Expn(ir::FullLike(v[0], 1), v[0], kRules); });
+  return ApplyOp("exp1", {x},
+                 [](const Vs& v) { return Expn(ir::FullLike(v[0], 1), v[0], kRuleDepth); });
 }
 Array spence(const Arg& x) {
-  return Plain("spence", {x}, [](const auto& v) { return SpenceOf(v[0]); });
+  return ApplyFormula("spence", {x}, [](const auto& v) { return SpenceOf(v[0]); });
 }
 
 }  // namespace tessera::special
@@ -823,8 +832,8 @@ namespace {
 
 using Vs = std::vector<ir::Value>;
 
-Array Strict(std::string_view name, const std::vector<Arg>& args,
-             const std::function<ir::Value(const Vs&)>& f) {
+Array ApplyStrict(std::string_view name, const std::vector<Arg>& args,
+                  const std::function<ir::Value(const Vs&)>& f) {
   return internal::ApplyArgs(name, args, internal::Operands::kStrict, [&](ir::Builder&, Vs v) {
     for (const ir::Value& x : v) {
       if (!ir::IsFloat(x.dtype()))
@@ -838,33 +847,34 @@ Array Strict(std::string_view name, const std::vector<Arg>& args,
 }  // namespace
 
 Array bessel_i0e(const Arg& x) {
-  return Strict("bessel_i0e", {x}, [](const Vs& v) { return ir::BesselI0e(v[0]); });
+  return ApplyStrict("bessel_i0e", {x}, [](const Vs& v) { return ir::BesselI0e(v[0]); });
 }
 Array bessel_i1e(const Arg& x) {
-  return Strict("bessel_i1e", {x}, [](const Vs& v) { return ir::BesselI1e(v[0]); });
+  return ApplyStrict("bessel_i1e", {x}, [](const Vs& v) { return ir::BesselI1e(v[0]); });
 }
 Array polygamma(const Arg& m, const Arg& x) {
-  return Strict("polygamma", {m, x}, [](const Vs& v) { return ir::Polygamma(v[0], v[1]); });
+  return ApplyStrict("polygamma", {m, x}, [](const Vs& v) { return ir::Polygamma(v[0], v[1]); });
 }
 Array zeta(const Arg& x, const Arg& q) {
-  return Strict("zeta", {x, q}, [](const Vs& v) { return ir::Zeta(v[0], v[1]); });
+  return ApplyStrict("zeta", {x, q}, [](const Vs& v) { return ir::Zeta(v[0], v[1]); });
 }
 Array igamma(const Arg& a, const Arg& x) {
-  return Strict("igamma", {a, x}, [](const Vs& v) { return ir::Igamma(v[0], v[1]); });
+  return ApplyStrict("igamma", {a, x}, [](const Vs& v) { return ir::Igamma(v[0], v[1]); });
 }
 Array igammac(const Arg& a, const Arg& x) {
-  return Strict("igammac", {a, x}, [](const Vs& v) { return ir::Igammac(v[0], v[1]); });
+  return ApplyStrict("igammac", {a, x}, [](const Vs& v) { return ir::Igammac(v[0], v[1]); });
 }
 Array igamma_grad_a(const Arg& a, const Arg& x) {
-  return Strict("igamma_grad_a", {a, x}, [](const Vs& v) { return ir::IgammaGradA(v[0], v[1]); });
+  return ApplyStrict("igamma_grad_a", {a, x},
+                     [](const Vs& v) { return ir::IgammaGradA(v[0], v[1]); });
 }
 Array random_gamma_grad(const Arg& a, const Arg& x) {
-  return Strict("random_gamma_grad", {a, x},
-                [](const Vs& v) { return ir::RandomGammaGrad(v[0], v[1]); });
+  return ApplyStrict("random_gamma_grad", {a, x},
+                     [](const Vs& v) { return ir::RandomGammaGrad(v[0], v[1]); });
 }
 Array betainc(const Arg& a, const Arg& b, const Arg& x) {
-  return Strict("betainc", {a, b, x},
-                [](const Vs& v) { return ir::RegularizedIncompleteBeta(v[0], v[1], v[2]); });
+  return ApplyStrict("betainc", {a, b, x},
+                     [](const Vs& v) { return ir::RegularizedIncompleteBeta(v[0], v[1], v[2]); });
 }
 
 }  // namespace tessera::lax
