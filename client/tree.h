@@ -360,8 +360,8 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
   }
   if (p.children.size() != tree.children.size()) {
     ThrowPrefix(what, path,
-                std::to_string(p.children.size()) + " are given, but the " + tree.text + " has " +
-                    std::to_string(tree.children.size()) + " children",
+                std::to_string(p.children.size()) + " children are given, but the " + tree.text +
+                    " has " + std::to_string(tree.children.size()) + " children",
                 site);
   }
   for (size_t i = 0; i < tree.children.size(); ++i) {

@@ -319,12 +319,12 @@ TEST_F(DebugPrintTest, FormatsAreCheckedWhereTheyStand) {
                     HasSubstr("(debug_print_test.cc:")));
   EXPECT_THAT(message("x", 1), HasSubstr("Unused positional arguments"));
   EXPECT_THAT(message("{} {}", 1),
-              HasSubstr("a field for argument 1, counted from 0, and there are 1"));
+              HasSubstr("a field for argument 1, counted from 0, but the call has 1 argument"));
   EXPECT_THAT(message("{x}", 1), HasSubstr("the field {x} of \"{x}\" has a name"));
   EXPECT_THAT(message("{", 1), HasSubstr("has a '{' that no '}' ends"));
   EXPECT_THAT(message("}", 0), HasSubstr("has a single '}'"));
   EXPECT_THAT(message("{0} {}", 2), HasSubstr("mixes {} and numbered fields"));
-  EXPECT_THAT(message("{:q}", 1), HasSubstr("is not one for f32"));
+  EXPECT_THAT(message("{:q}", 1), HasSubstr("is not valid for f32"));
   EXPECT_THAT(message("{:{}}", 2), HasSubstr("has a single '}'"));
 }
 

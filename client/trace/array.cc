@@ -133,9 +133,9 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
 void Array::cancel(Site site) const {
   const ConcreteState& c = RequireConcrete("cancel", *this, site);
   if (!c.may_be_pending()) return;
-  const absl::Status cancelled = c.session->service().Cancel(c.operation);
+  const absl::Status status = c.session->service().Cancel(c.operation);
   // An operation without a record ended long ago. To cancel an ended operation is no error.
-  if (KindOf(cancelled) != ErrorKind::kOperationNotFound) internal::ThrowIfError(cancelled, site);
+  if (KindOf(status) != ErrorKind::kOperationNotFound) internal::ThrowIfError(status, site);
 }
 
 const api::Placement& Array::placement(Site site) const {

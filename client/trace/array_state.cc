@@ -21,7 +21,7 @@ void ConcreteState::ReleaseInSession() const {
   }
 }
 
-bool IsGone(const ConcreteState& c, const Site& site) {
+bool QueryDeleted(const ConcreteState& c, const Site& site) {
   if (c.deleted.load()) return true;
   if (!c.donated.load()) return false;
   const absl::Status status = c.session->service().Describe(c.id).status();

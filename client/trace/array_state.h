@@ -71,7 +71,7 @@ const NumberState* AsNumber(const Array& a);
 // null if there is none.
 const api::Placement* PlacementOf(const Array& a);
 // Returns whether the array was deleted. Calls the server if the array was donated.
-bool IsGone(const ConcreteState& c, const Site& site);
+bool QueryDeleted(const ConcreteState& c, const Site& site);
 // Throws the error of an operation `what` that needs the contents of `a`. Call it if `a` is not
 // concrete, or if a function is being traced.
 [[noreturn]] void ThrowNotReadable(std::string_view what, const Array& a, const Site& site);

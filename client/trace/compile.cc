@@ -1,5 +1,6 @@
-// Compiles traced programs. InProgram, jit, stages and debug_nans call CompileTraced. It also tells
-// visualize and inspect_array_sharding where their values lie, and checks the replication budget.
+// Compiles traced programs. InProgram, jit, stages and debug_nans call CompileTraced. CompileTraced
+// also tells visualize and inspect_array_sharding where their values lie, and checks the
+// replication budget.
 #include "client/trace/compile.h"
 
 #include <algorithm>
@@ -29,22 +30,23 @@ std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection&
   for (const PlanView::Op& op : view.ops) {
     if (op.name != inspection.name) continue;
     for (const PlanArray& value : op.values) {
-      InspectedValue one{value.type, {view.mesh, value.spec, view.devices}, op.manual};
+      InspectedValue inspected{value.type, {view.mesh, value.spec, view.devices}, op.manual};
       const bool is_new = std::none_of(out.begin(), out.end(), [&](const InspectedValue& other) {
-        return other.type == one.type && other.placement == one.placement &&
-               other.manual == one.manual;
+        return other.type == inspected.type && other.placement == inspected.placement &&
+               other.manual == inspected.manual;
       });
-      if (is_new) out.push_back(std::move(one));
+      if (is_new) out.push_back(std::move(inspected));
     }
   }
   return out;
 }
 
-void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
+void ReportInspections(const TracedProgram& traced, const api::CompileReply& plan,
+                       const Site& site) {
   if (traced.inspections.empty()) return;
   const PlanView view = PlanViewOf(traced, plan, site);
   for (const Inspection& inspection : traced.inspections)
-    for (const InspectedValue& value : PlacementsOf(view, inspection)) inspection.tell(value);
+    for (const InspectedValue& value : PlacementsOf(view, inspection)) inspection.report(value);
 }
 
 std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
@@ -56,7 +58,7 @@ std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
       session.Compile(sent.program, traced.mesh.devices, name,
                       with_plan || !traced.inspections.empty() || HasReplicationBudget(), site);
   CheckReplication(traced, executable->reply, name, site);
-  TellInspections(traced, executable->reply, site);
+  ReportInspections(traced, executable->reply, site);
   if (!sent.prints) return executable;
   auto printing = std::make_shared<Session::Executable>(*executable);
   printing->prints = sent.prints;

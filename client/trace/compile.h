@@ -20,8 +20,9 @@ PlanView PlanViewOf(const ir::Program& program, const api::CompileReply& plan, c
 PlanView PlanViewOf(const TracedProgram& traced, const api::CompileReply& plan, const Site& site);
 // Returns the placements that the plan has for a value, without duplicates.
 std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection& inspection);
-// Calls the `tell` functions of the program's inspections with the placements that `plan` gives.
-void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site);
+// Calls the `report` functions of the program's inspections with the placements that `plan` gives.
+void ReportInspections(const TracedProgram& traced, const api::CompileReply& plan,
+                       const Site& site);
 // Compiles the program, then reports its inspections and checks the replication budget. The reply
 // of the returned executable contains the plan's explanation if `with_plan`.
 std::shared_ptr<const Session::Executable> CompileTraced(Session& session,

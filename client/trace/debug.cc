@@ -1,6 +1,6 @@
-// debug_nans. jit and InProgram call RunCheckingNans in place of a plain run; it adds a result to
-// the program that tells of NaNs. If there is one, it runs variants of the program until it knows
-// the op that made it.
+// debug_nans. jit and InProgram call RunCheckingNans in place of a plain run. RunCheckingNans adds
+// a result to the program that says whether an op made a NaN. If one did, RunCheckingNans runs
+// variants of the program until it has found this op.
 #include "client/debug.h"
 
 #include <cmath>
@@ -51,7 +51,7 @@ bool HasNan(const std::vector<ir::Array>& arrays) {
   return false;
 }
 
-std::string Element(int64_t i, const Dims& shape) {
+std::string IndexText(int64_t i, const Dims& shape) {
   std::vector<int64_t> index(shape.size());
   for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
     index[d] = i % shape[d];
@@ -61,59 +61,61 @@ std::string Element(int64_t i, const Dims& shape) {
 }
 // Returns "element [3, 1] of f32[8,4]" for the first NaN of `result`. If all operands have the
 // result's shape, the text also has the operands' values at this element.
-std::string Where(const ir::Array& result, const std::vector<ir::Array>& operands) {
+std::string DescribeFirstNan(const ir::Array& result, const std::vector<ir::Array>& operands) {
   const int64_t i = *FindNan(result);
   std::string text = result.shape().empty()
                          ? absl::StrCat("the scalar ", ToAbsl(ir::DTypeName(result.dtype())))
-                         : absl::StrCat("element ", Element(i, result.shape()), " of ",
+                         : absl::StrCat("element ", IndexText(i, result.shape()), " of ",
                                         ToAbsl(ir::DTypeName(result.dtype())), "[",
                                         ir::DimsToString(result.shape()), "]");
-  std::vector<std::string> there;
+  std::vector<std::string> operand_values;
   for (const ir::Array& operand : operands)
     if (operand.shape() == result.shape() && !ir::IsComplex(operand.dtype()))
-      there.push_back(absl::StrCat(operand.At(i)));
-  if (!there.empty() && there.size() == operands.size())
-    absl::StrAppend(&text, ", of ", absl::StrJoin(there, " and "));
+      operand_values.push_back(absl::StrCat(operand.At(i)));
+  if (!operand_values.empty() && operand_values.size() == operands.size())
+    absl::StrAppend(&text, ", of ", absl::StrJoin(operand_values, " and "));
   return text;
 }
 
 // Describes the op in the regions of `op` that made the NaN: ", where log made element ...".
 // Returns "" if no single op made it.
-std::string WithinRegions(const ir::Op& op, const ir::Scope& scope, const Site& site,
-                          const std::vector<Type>& types, const std::vector<ir::Array>& operands) {
+std::string DescribeNanInRegions(const ir::Op& op, const ir::Scope& scope, const Site& site,
+                                 const std::vector<Type>& types,
+                                 const std::vector<ir::Array>& operands) {
   std::string found;
   ir::EvalOptions options;
   options.observe = [&](const ir::Op& inner, const Site& at, absl::Span<const int64_t> devices,
                         const std::vector<ir::Shards>& in, const std::vector<ir::Shards>& out) {
     for (size_t shard = 0; found.empty() && shard < devices.size(); ++shard) {
-      std::vector<ir::Array> before;
-      for (const ir::Shards& shards : in) before.push_back(shards[shard]);
-      if (inner.def == op.def || HasNan(before)) continue;
+      std::vector<ir::Array> operand_values;
+      for (const ir::Shards& shards : in) operand_values.push_back(shards[shard]);
+      if (inner.def == op.def || HasNan(operand_values)) continue;
       for (const ir::Shards& shards : out) {
         if (!FindNan(shards[shard])) continue;
         found = absl::StrCat(
-            ", where ", ToAbsl(inner.def->lax_name), " made ", Where(shards[shard], before),
+            ", where ", ToAbsl(inner.def->lax_name), " made ",
+            DescribeFirstNan(shards[shard], operand_values),
             devices.size() > 1 ? absl::StrCat(", at place ", devices[shard], " of the mesh") : "",
             at.valid() ? absl::StrCat(" (", at.ToString(), ")") : "");
         break;
       }
     }
   };
-  const absl::Status evaluated = CatchStatus([&] {
+  const absl::Status status = CatchStatus([&] {
     ir::Builder b(scope);
     std::vector<ir::Value> params;
     for (const Type& t : types) params.push_back(b.Param(t));
     const ir::FunctionRef f = b.Build(b.Emit(*op.def, params, op.attrs, op.regions));
     OrThrow(ir::Evaluator(options).Run(*f, operands), site);
   });
-  return evaluated.ok() ? found : "";
+  return status.ok() ? found : "";
 }
 
 // Finds the op that made a NaN, and throws an error that names it.
-class Finder {
+class NanFinder {
  public:
-  Finder(const TracedProgram& traced, const std::vector<Array>& args, const std::string& name,
-         const Site& site)
+  NanFinder(const TracedProgram& traced, const std::vector<Array>& args, const std::string& name,
+            const Site& site)
       : traced_(traced),
         args_(args),
         name_(name),
@@ -124,11 +126,11 @@ class Finder {
   [[noreturn]] void Throw() const {
     const std::vector<Array> first = Run(ir::FirstNan(*fn_));
     const int op = first[0].item<int>(site_), param = first[1].item<int>(site_);
-    if (op >= 0) ThrowOf(op);
+    if (op >= 0) ThrowForOp(op);
     const auto& names = traced_.program.in_names;
     ThrowError(ErrorKind::kFloatingPointError, site_, "invalid value (nan) encountered in ", name_,
                param < 0
-                   ? std::string(", but no op produced one when it ran again")
+                   ? std::string(", but no op produced one when the program ran again")
                    : absl::StrCat(": no op produced one; argument ",
                                   static_cast<size_t>(param) < names.size() ? names[param]
                                                                             : absl::StrCat(param),
@@ -149,7 +151,7 @@ class Finder {
   // Runs the program once more with the results and operands of op `index` as its results, because
   // the earlier runs told only the index. Large operands are not fetched, and the message is then
   // less detailed.
-  [[noreturn]] void ThrowOf(int index) const {
+  [[noreturn]] void ThrowForOp(int index) const {
     const ir::Op& op = fn_->ops[index];
     ir::Function f = *fn_;
     f.results = op.results;
@@ -170,11 +172,11 @@ class Finder {
     for (size_t r = 0; r < num_results; ++r) {
       const ir::Array result = values[r].value(site_);
       if (!FindNan(result)) continue;
-      text = absl::StrCat(Where(result, operands), OnDevice(values[r]));
+      text = absl::StrCat(DescribeFirstNan(result, operands), DeviceText(values[r]));
       break;
     }
     if (!op.regions.empty() && bytes <= kEvaluatedBytesMax)
-      absl::StrAppend(&text, WithinRegions(op, fn_->scope, site_, types, operands));
+      absl::StrAppend(&text, DescribeNanInRegions(op, fn_->scope, site_, types, operands));
     const Site& at = fn_->sites[index];
     ThrowError(ErrorKind::kFloatingPointError, at.valid() ? at : site_,
                "invalid value (nan) encountered in ", ToAbsl(op.def->lax_name), ", ", text,
@@ -183,7 +185,7 @@ class Finder {
 
   // Returns ", on device 2" for the first device that holds a NaN of `a`. Returns "" if only one
   // device holds the array.
-  std::string OnDevice(const Array& a) const {
+  std::string DeviceText(const Array& a) const {
     const std::vector<int64_t> devices = a.devices(site_);
     for (size_t i = 0; devices.size() > 1 && i < devices.size(); ++i)
       if (FindNan(a.shard(static_cast<int>(i), site_)))
@@ -222,7 +224,7 @@ std::vector<Array> RunCheckingNans(const TracedProgram& traced, const std::vecto
       *session->Compile(sent.program, traced.mesh.devices, name, /*explain=*/false, site), args,
       /*donate=*/{}, site);
   if (sent.prints) PrintResults(*sent.prints, sent.num_printed, &out, site);
-  if (out.back().item<int>(site) != 0) Finder(traced, args, name, site).Throw();
+  if (out.back().item<int>(site) != 0) NanFinder(traced, args, name, site).Throw();
   out.pop_back();
   return out;
 }

@@ -1,5 +1,5 @@
-// save and load below their templates: gives the leaves of a tree their names, checks the file's
-// list of arrays, and leaves the transfer to Session::Save and Session::Load.
+// The part of save and load that is no template: gives the leaves of a tree their names, checks the
+// file's list of arrays, and leaves the transfer to Session::Save and Session::Load.
 #include "client/files.h"
 
 #include <algorithm>
@@ -93,18 +93,18 @@ std::vector<Array> LoadLeaves(const Flat& like, const std::string& path, const M
   if (!session) session = Session::Default(site);
   const std::vector<std::string> names = NamesOf(like, path);
   CheckFile(path, OrThrow(session->service().DescribeFile(path), site), like, names, site);
-  std::vector<Session::LoadRequest> wanted;
+  std::vector<Session::LoadRequest> requests;
   for (size_t i = 0; i < names.size(); ++i) {
     const ConcreteState* c = AsConcrete(like.leaves[i]);
     const std::optional<PartitionSpec> spec = specs.empty() ? std::nullopt : specs[i];
-    Session::LoadRequest& w = wanted.emplace_back();
-    w.name = names[i];
-    w.dtype = like.leaves[i].dtype();
-    w.shape = like.leaves[i].shape();
-    w.mesh = mesh ? *mesh : c ? Mesh{c->placement->mesh, c->placement->devices} : context_mesh();
-    w.spec = spec ? *spec : c && !mesh ? c->placement->spec : PartitionSpec{};
+    Session::LoadRequest& r = requests.emplace_back();
+    r.name = names[i];
+    r.dtype = like.leaves[i].dtype();
+    r.shape = like.leaves[i].shape();
+    r.mesh = mesh ? *mesh : c ? Mesh{c->placement->mesh, c->placement->devices} : context_mesh();
+    r.spec = spec ? *spec : c && !mesh ? c->placement->spec : PartitionSpec{};
   }
-  return session->Load(path, wanted, site);
+  return session->Load(path, requests, site);
 }
 
 }  // namespace internal

@@ -14,7 +14,7 @@ using lax::Precision;
 
 thread_local Precision default_precision = Precision::kDefault;
 
-Precision Named(std::string_view name, const Site& site) {
+Precision ParsePrecision(std::string_view name, const Site& site) {
   constexpr std::pair<std::string_view, Precision> kNames[] = {
       {"default", Precision::kDefault},    {"high", Precision::kHigh},
       {"highest", Precision::kHighest},    {"bfloat16", Precision::kDefault},
@@ -30,7 +30,7 @@ Precision Named(std::string_view name, const Site& site) {
 
 default_matmul_precision::default_matmul_precision(std::string_view precision, Site site)
     : saved_(default_precision) {
-  default_precision = Named(precision, site);
+  default_precision = ParsePrecision(precision, site);
 }
 default_matmul_precision::~default_matmul_precision() { default_precision = saved_; }
 

@@ -60,8 +60,8 @@ Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const Partitio
   return type;
 }
 
-// Throws the error of a spec that the mesh or the shape does not allow. It is checked here, before
-// anything is sent, so that the error names the user's call and has JAX's wording.
+// Throws the error of a spec that the mesh or the shape does not allow. The spec is checked here,
+// before anything is sent, so that the error names the user's call and has JAX's wording.
 void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
                const PartitionSpec& spec, const Site& site) {
   if (!spec.unreduced.empty() || !spec.reduced.empty()) {
@@ -111,7 +111,7 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
       internal::ThrowError(ErrorKind::kNotEnoughDevices, site, "Session::Connect(", address,
                            "): the cluster has ", healthy, " healthy devices after ",
                            absl::FormatDuration(options.timeout), ", ", options.min_devices,
-                           " were asked for", lost);
+                           " were requested", lost);
     }
     absl::SleepFor(std::min(kPollInterval, until - SteadyNow()));
   }
@@ -221,14 +221,14 @@ void Session::ReleaseDonated(uint64_t array) {
 
 void Session::FlushReleased() {
   if (getpid() != process_) return;
-  std::vector<uint64_t> gone;
+  std::vector<uint64_t> released;
   {
     absl::MutexLock lock(&mu_);
-    gone.swap(released_);
+    released.swap(released_);
     released_bytes_ = 0;
   }
   // If the call fails, the arrays are freed with the session.
-  if (!gone.empty()) service_->Delete(gone).IgnoreError();
+  if (!released.empty()) service_->Delete(released).IgnoreError();
 }
 
 // The key of the cache includes call sites and names besides the ops, so that equal programs from
@@ -305,7 +305,7 @@ std::vector<Array> Session::Run(const Executable& executable, absl::Span<const A
   request.executable = executable.reply.executable;
   // Numbers are uploaded for this run, with the plan's placement, and released after it.
   std::vector<uint64_t> numbers;
-  const absl::Cleanup forget = [&] {
+  const absl::Cleanup release_numbers = [&] {
     for (uint64_t id : numbers) Release(id, /*bytes=*/0);
   };
   request.args.reserve(args.size());
@@ -321,7 +321,7 @@ std::vector<Array> Session::Run(const Executable& executable, absl::Span<const A
     }
     const internal::ConcreteState* c = internal::AsConcrete(a);
     if (!c) internal::ThrowNotReadable(executable.name, a, site);
-    if (internal::IsGone(*c, site)) internal::ThrowDeleted(executable.name, a, site);
+    if (internal::QueryDeleted(*c, site)) internal::ThrowDeleted(executable.name, a, site);
     request.args.push_back(c->id);
   }
   if (!donate.empty()) request.donate = donate;

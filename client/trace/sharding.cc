@@ -1,5 +1,5 @@
-// The thread's diagnostics and strictness: the scopes that users open, and what the tracer and the
-// functions ask of them.
+// The scopes that collect a thread's diagnostics and set its strictness, and the functions by which
+// the tracer and the ops read them.
 #include "client/sharding.h"
 
 #include <utility>

@@ -38,7 +38,7 @@ namespace {
 const Site& SiteOfOp(const ir::Function& f, const ir::Op& op) {
   return f.sites[&op - f.ops.data()];
 }
-std::string At(const Site& site) {
+std::string SiteText(const Site& site) {
   return site.valid() ? absl::StrCat(" (", site.ToString(), ")") : "";
 }
 std::string AxesText(const ir::AxisSet& axes) {
@@ -47,7 +47,8 @@ std::string AxesText(const ir::AxisSet& axes) {
 
 // Returns the first collective over some of the axes, as "psum over 'x' (model.cc:7)", or "" if
 // there is none. Stores the axes concerned in `shared`.
-std::string CollectiveOver(const ir::Function& f, const ir::AxisSet& axes, ir::AxisSet* shared) {
+std::string DescribeCollectiveOver(const ir::Function& f, const ir::AxisSet& axes,
+                                   ir::AxisSet* shared) {
   std::string found;
   ir::AnyOp(f, [&](const ir::Function& g, const ir::Op& op) {
     if (op.def->collective == ir::CollectiveKind::kNone ||
@@ -56,14 +57,14 @@ std::string CollectiveOver(const ir::Function& f, const ir::AxisSet& axes, ir::A
     for (const std::string& axis : op.attrs.Strings("axes"))
       if (axes.contains(axis)) shared->insert(axis);
     if (shared->empty()) return false;
-    found =
-        absl::StrCat(ToAbsl(op.def->lax_name), " over ", AxesText(*shared), At(SiteOfOp(g, op)));
+    found = absl::StrCat(ToAbsl(op.def->lax_name), " over ", AxesText(*shared),
+                         SiteText(SiteOfOp(g, op)));
     return true;
   });
   return found;
 }
 
-bool IsSum(const ir::Op& op) { return op.def->collective == ir::CollectiveKind::kAllReduce; }
+bool IsAllReduce(const ir::Op& op) { return op.def->collective == ir::CollectiveKind::kAllReduce; }
 
 }  // namespace
 
@@ -72,7 +73,7 @@ void CheckPredicate(const char* name, const Type& predicate,
   if (predicate.varying.empty()) return;
   for (const ir::FunctionRef& f : functions) {
     ir::AxisSet shared;
-    const std::string collective = CollectiveOver(*f, predicate.varying, &shared);
+    const std::string collective = DescribeCollectiveOver(*f, predicate.varying, &shared);
     if (collective.empty()) continue;
     const std::string text =
         absl::StrCat(name, ": the predicate varies over ", AxesText(shared),
@@ -88,14 +89,14 @@ void CheckPredicate(const char* name, const Type& predicate,
 
 void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
                          const Site& site) {
-  std::set<std::string> own;
+  std::set<std::string> own_sites;
   ir::AnyOp(linear, [&](const ir::Function& f, const ir::Op& op) {
-    if (IsSum(op)) own.insert(SiteOfOp(f, op).ToString());
+    if (IsAllReduce(op)) own_sites.insert(SiteOfOp(f, op).ToString());
     return false;
   });
   ir::AnyOp(transposed, [&](const ir::Function& f, const ir::Op& op) {
     const Site& at = SiteOfOp(f, op);
-    if (!IsSum(op) || own.count(at.ToString()) > 0) return false;
+    if (!IsAllReduce(op) || own_sites.count(at.ToString()) > 0) return false;
     const Type& type = f.types[op.results[0]];
     const std::vector<std::string>& axes = op.attrs.Strings("axes");
     AddDiagnostic(
@@ -105,7 +106,7 @@ void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transpo
             BytesText(static_cast<double>(type.num_bytes())),
             " a device: the value that it belongs to is the same along these axes and is combined "
             "with a varying value",
-            At(at),
+            SiteText(at),
             ". Cast the value to varying first, by pcast, to get cotangents that are not summed"),
         at.valid() ? at : site);
     return false;
@@ -115,33 +116,34 @@ void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transpo
 bool HasReplicationBudget() { return replicated_bytes_max != kNoBudget; }
 
 // Looks at the all_gathers and the results of the plan, and names the largest value that exceeds
-// the budget in the error. An all_gather at the call site of the user's own all_gather was asked
-// for and is not counted; neither is a result with a given sharding.
+// the budget in the error. An all_gather at a call site of the user's own all_gather is intended
+// and is not counted; neither is a result with a given sharding.
 void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan,
                       const std::string& name, const Site& site) {
   if (!HasReplicationBudget()) return;
-  std::set<std::string> asked;
+  std::set<std::string> gather_sites;
   ir::AnyOp(*traced.fn(), [&](const ir::Function& f, const ir::Op& op) {
     if (op.def->collective == ir::CollectiveKind::kAllGather)
-      asked.insert(SiteOfOp(f, op).ToString());
+      gather_sites.insert(SiteOfOp(f, op).ToString());
     return false;
   });
   double largest = static_cast<double>(replicated_bytes_max);
   std::string what;
   const nlohmann::json explained = nlohmann::json::parse(plan.explain_json, nullptr,
                                                          /*allow_exceptions=*/false);
-  for (const nlohmann::json& use : explained.value("collectives", nlohmann::json::array())) {
-    const std::string at = use.value("site", "");
-    const double group = use.value("group", 1.0);
-    if (use.value("op", "") != "all_gather" || group < 2 || asked.count(at) > 0) continue;
+  for (const nlohmann::json& collective : explained.value("collectives", nlohmann::json::array())) {
+    const std::string at = collective.value("site", "");
+    const double group = collective.value("group", 1.0);
+    if (collective.value("op", "") != "all_gather" || group < 2 || gather_sites.count(at) > 0)
+      continue;
     // A device sends its part once to each of the other devices of its group, so the whole value
     // has `group` such parts.
-    const double bytes = use.value("bytes_sent", 0.0) * group / (group - 1);
+    const double bytes = collective.value("bytes_sent", 0.0) * group / (group - 1);
     if (bytes <= largest) continue;
     largest = bytes;
     what = absl::StrCat("it gathers ", BytesText(bytes), " along '",
-                        absl::StrJoin(use.value("axes", std::vector<std::string>{}), "', '"), "'",
-                        at.empty() ? "" : absl::StrCat(", for the op at ", at));
+                        absl::StrJoin(collective.value("axes", std::vector<std::string>{}), "', '"),
+                        "'", at.empty() ? "" : absl::StrCat(", for the op at ", at));
   }
   for (size_t i = 0; i < plan.out.size(); ++i) {
     const api::ArraySpec& out = plan.out[i];

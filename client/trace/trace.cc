@@ -137,7 +137,7 @@ std::optional<PartitionSpec> InSharding(const Array& a, const ir::Mesh& mesh) {
 
 // The last results of `f`, one for each of `names`, are values to be marked by an op with that
 // name. Returns `f` with the marks and without these results.
-ir::FunctionRef Marked(const ir::Function& f, const std::vector<std::string>& names) {
+ir::FunctionRef MarkInspected(const ir::Function& f, const std::vector<std::string>& names) {
   const size_t num_results = f.results.size() - names.size();
   ir::Builder b(f.scope, f.name);
   std::vector<ir::Value> env(f.types.size());
@@ -176,7 +176,7 @@ ir::FunctionRef BuildFunction(Frame& frame, const std::vector<Array>& results, c
     names.push_back(name);
   }
   ir::FunctionRef f = frame.builder.Build(values);
-  return names.empty() ? f : Marked(*f, names);
+  return names.empty() ? f : MarkInspected(*f, names);
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ ir::Value Lift(const Array& a, const Site& site) {
     return Capture(frame, a, {t->frame.get(), t->value.id()}, site);
   }
   if (const ConcreteState* c = AsConcrete(a)) {
-    if (IsGone(*c, site)) ThrowDeleted("", a, site);
+    if (QueryDeleted(*c, site)) ThrowDeleted("", a, site);
     CheckMeshOf(a, frame, site);
     return Capture(frame, a, {c, -1}, site);
   }
@@ -253,7 +253,7 @@ ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& 
 
 namespace {
 // Returns whether all axes of the mesh are Explicit, so that types say where values lie.
-bool IsExplicit(const ir::Mesh& mesh) {
+bool AllAxesExplicit(const ir::Mesh& mesh) {
   return !mesh.empty() && std::all_of(mesh.axes.begin(), mesh.axes.end(), [](const auto& axis) {
     return axis.type == AxisType::kExplicit;
   });
@@ -268,10 +268,10 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
                            FlatBody body, const std::vector<Array>& hints) {
   Mesh mesh = ProgramMesh(args);
   if (mesh.empty()) mesh = ProgramMesh(hints);
-  const size_t waiting = inspections.size();
+  const size_t num_waiting = inspections.size();
   for (;;) {
     // drop the inspections of a failed attempt
-    inspections.resize(std::min(waiting, inspections.size()));
+    inspections.resize(std::min(num_waiting, inspections.size()));
     try {
       return ConvertExceptions(site, [&] {
         FrameScope frame(ir::Scope{mesh.logical, true}, name);
@@ -293,7 +293,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
         for (const Array& a : all) {
           out.program.in_shardings.push_back(InSharding(a, mesh.logical));
         }
-        if (IsExplicit(mesh.logical))
+        if (AllAxesExplicit(mesh.logical))
           for (const Type& type : out.program.entry->result_types())
             out.program.out_shardings.push_back(ir::SpecOf(type));
         out.inspections = std::exchange(inspections, {});
@@ -309,7 +309,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
   }
 }
 
-void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, const Site& site) {
+void Inspect(const Array& x, std::function<void(const InspectedValue&)> report, const Site& site) {
   if (!CurrentFrame()) ThrowNotReadable("visualize", x, site);
   Frame& frame = *CurrentFrame();
   const ir::Value v = Lift(x, site);
@@ -317,13 +317,13 @@ void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, co
   // The names are the same in every trace, so that equal programs are compiled once.
   std::string name = absl::StrCat(ToAbsl(ir::kInspectedPrefix), inspections.size());
   frame.inspected.emplace_back(v, name);
-  inspections.push_back({std::move(name), site, std::move(tell)});
+  inspections.push_back({std::move(name), site, std::move(report)});
 }
 
 const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site) {
   const ConcreteState* c = AsConcrete(a);
   if (!c || CurrentFrame()) ThrowNotReadable(what, a, site);
-  if (IsGone(*c, site)) ThrowDeleted(what, a, site);
+  if (QueryDeleted(*c, site)) ThrowDeleted(what, a, site);
   return *c;
 }
 

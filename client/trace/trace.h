@@ -35,7 +35,7 @@ struct Inspection {
   Site site;         // call site of the request
   // Called once for each different placement that a plan gives the value. There may be several if
   // the plan contains the enclosing function several times, for example for two calls.
-  std::function<void(const InspectedValue&)> tell;
+  std::function<void(const InspectedValue&)> report;
 };
 
 // A function that is being recorded. It is `open` until its body has returned.
@@ -104,8 +104,8 @@ struct TracedProgram {
 // hints.
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints = {});
-// Registers `tell`: it is called with the placement of `x` when the program that is being traced is
-// compiled. Throws TYPE_ERROR outside a trace.
-void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, const Site& site);
+// Registers `report`, which is called with the placement of `x` when the program that is being
+// traced is compiled. Throws TYPE_ERROR outside a trace.
+void Inspect(const Array& x, std::function<void(const InspectedValue&)> report, const Site& site);
 
 }  // namespace tessera::internal

@@ -32,7 +32,7 @@ TEST(TraceTest, RecordsOpsAtTheUsersLine) {
   EXPECT_EQ(traced.fn()->result_types()[0].ToString(), "f32[3]");
 }
 
-TEST(TraceTest, LiteralsTakeTheDTypeTheyMeet) {
+TEST(TraceTest, LiteralsTakeTheDTypeOfTheArray) {
   EXPECT_EQ(trace([](Array x) { return 2 * x; }, abstract({2}, kS32)).fn()->result_types()[0],
             ir::MakeType(kS32, {2}));
   EXPECT_EQ(trace([](Array x) { return 2.5 * x; }, abstract({2}, kBF16)).fn()->result_types()[0],
@@ -75,7 +75,7 @@ TEST(TraceTest, ReadingContentsWhileTracingThrows) {
   EXPECT_THAT(e.what(), HasSubstr("Abstract tracer value encountered"));
 }
 
-TEST(TraceTest, ALeakedTracerIsNamed) {
+TEST(TraceTest, UsingALeakedTracerThrows) {
   Array kept;
   trace([&](Array x) { return kept = x + 1; }, abstract({2}));
   const Error e = ErrorOf([&] { trace([&](Array x) { return x + kept; }, abstract({2})); });

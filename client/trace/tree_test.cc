@@ -60,19 +60,22 @@ TEST(TreeTest, StaticValuesAreStructure) {
               HasSubstr("p.layers[1].units: expected the static value 5, got the static value 6"));
 }
 
-TEST(TreeTest, NoStaticTextPassesForStructure) {
+TEST(TreeTest, StaticStringsCannotImitateStructure) {
   const auto one = std::make_tuple(std::string("a\",[1]=3:\"b"), std::string("c"));
   const auto two = std::make_tuple(std::string("a"), std::string("b\",[1]=3:\"c"));
   EXPECT_FALSE(flatten(one).tree == flatten(two).tree);
 }
 
-TEST(TreeTest, MapsAndPairsAndOptionals) {
+TEST(TreeTest, AnOptionalHasTheTreeOfItsValue) {
   const auto t = std::make_pair(std::optional<Array>(abstract({1})), std::optional<Array>());
   EXPECT_EQ(flatten(t).leaves.size(), 1u);
   // An optional with a value has the tree of the value; an empty optional has a tree of its own.
   EXPECT_EQ(LeafPaths(flatten(t).tree, "t"), std::vector<std::string>{"t[0]"});
   EXPECT_TRUE(flatten(std::optional(SomeModel())).tree == flatten(SomeModel()).tree);
   EXPECT_FALSE(flatten(std::optional<Array>()).tree == flatten(std::vector<Array>()).tree);
+}
+
+TEST(TreeTest, TreeMapAppliesToTheArraysOfAStruct) {
   const Layer doubled = tree_map([](const Array& a) { return abstract({2 * a.dim(0)}); },
                                  Layer{abstract({2}), abstract({3}), 1});
   EXPECT_EQ(doubled.w.dim(0), 4);
@@ -80,23 +83,23 @@ TEST(TreeTest, MapsAndPairsAndOptionals) {
 }
 
 template <class T>
-struct Pointed {
+struct Annotated {
   T value;
-  Array at;
-  TESSERA_TREE_MEMBERS(Pointed, value, at)
+  Array note;
+  TESSERA_TREE_MEMBERS(Annotated, value, note)
 };
 TEST(TreeTest, ClassTemplatesAreTrees) {
-  Pointed<std::vector<Array>> p{{abstract({1}), abstract({2})}, abstract({3})};
+  Annotated<std::vector<Array>> p{{abstract({1}), abstract({2})}, abstract({3})};
   const Flat flat = flatten(p);
-  EXPECT_EQ(flat.tree.text, "Pointed");
+  EXPECT_EQ(flat.tree.text, "Annotated");
   EXPECT_EQ(LeafPaths(flat.tree, "p"),
-            (std::vector<std::string>{"p.value[0]", "p.value[1]", "p.at"}));
+            (std::vector<std::string>{"p.value[0]", "p.value[1]", "p.note"}));
   p = tree_map([](const Array& a) { return abstract({2 * a.dim(0)}); }, p);
   EXPECT_EQ(p.value[1].dim(0), 4);
-  EXPECT_EQ(p.at.dim(0), 6);
+  EXPECT_EQ(p.note.dim(0), 6);
 }
 
-TEST(TreeTest, MapOverTreesOfOtherShapeNamesThePath) {
+TEST(TreeTest, TreeMapRefusesTreesOfDifferentStructure) {
   const std::vector<Array> two = {abstract({1}), abstract({1})}, one = {abstract({1})};
   const Error e =
       testing::ErrorOf([&] { tree_map([](const Array& a, const Array&) { return a; }, two, one); });
@@ -126,13 +129,14 @@ TEST(PrefixTest, ErrorsNameTheKeyPath) {
                               Site::Here());
   });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
-  EXPECT_THAT(e.what(), HasSubstr("at in_axes[0], 3 are given, but the tuple has 2 children"));
+  EXPECT_THAT(e.what(),
+              HasSubstr("at in_axes[0], 3 children are given, but the tuple has 2 children"));
   EXPECT_THAT(e.what(), HasSubstr("tree_test.cc:"));
-  const Error leaf = testing::ErrorOf([&] {
+  const Error list_error = testing::ErrorOf([&] {
     internal::BroadcastPrefix(Prefix<int>{{0, {0, 0}}, 0}, flatten(args).tree, "vmap in_axes",
                               Site::Here());
   });
-  EXPECT_THAT(leaf.what(),
+  EXPECT_THAT(list_error.what(),
               HasSubstr("in_axes[0][1], a list of 2 is given, but the value is an array"));
 }
 

@@ -379,7 +379,7 @@ api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent
     api::CompileReply plan = SessionOf(Concat(args.leaves, traced.captures), call.site)
                                  ->PlanForAbsent(SplitPrints(traced.program, call.site).program,
                                                  absent->memory_bytes, name, call.site);
-    TellInspections(traced, plan, call.site);
+    ReportInspections(traced, plan, call.site);
     return plan;
   }
   CheckArguments(name, args, call.site);
