@@ -47,7 +47,7 @@ absl::Status Put(Context& context, const Arguments& arguments) {
       {"array", std::to_string(array)}, {"type", type}, {"placement", JsonOf(placement)}};
   context.PrintResult(document, [&] {
     context.Note(absl::StrCat(type, " ", placement.spec.ToString(), " on devices ",
-                              JoinInts(placement.devices), ", ",
+                              IntsText(placement.devices), ", ",
                               BytesText(static_cast<double>(value.num_bytes())), " in ",
                               DurationText(absl::Now() - start)));
     context.terminal().Print(absl::StrCat("arrays/", array, "\n"));
@@ -112,7 +112,7 @@ absl::Status List(Context& context, const Arguments& arguments) {
                                             state),
                  BytesText(NumberOf(a, "bytes")), SpecText(ChildOf(placement, "spec")),
                  MeshOfJson(ChildOf(placement, "mesh")).ToString(),
-                 JoinInts(IntsOf(placement, "devices"))});
+                 IntsText(IntsOf(placement, "devices"))});
     }
     context.PrintTable(table, "no arrays");
     if (table.empty()) return;
@@ -192,7 +192,7 @@ absl::Status Reshard(Context& context, const Arguments& arguments) {
   context.PrintResult(answer, [&] {
     const Json& made = ChildOf(answer, "array");
     context.Note(absl::StrCat(TypeText(ChildOf(made, "spec")), " ", placement.spec.ToString(),
-                              " on devices ", JoinInts(placement.devices)));
+                              " on devices ", IntsText(placement.devices)));
     context.terminal().Print(absl::StrCat("arrays/", TextOf(made, "id"), "\n"));
   });
   return absl::OkStatus();

@@ -74,7 +74,7 @@ void PrintWorkers(Context& context, const Json& workers) {
     }
     const auto age = DurationOf(w, "heartbeatAge");
     table.Row({TextOf(w, "name"), context.display().Colorize(StyleOf(state), state),
-               TextOf(w, "host"), JoinInts(IntsOf(w, "devices")),
+               TextOf(w, "host"), IntsText(IntsOf(w, "devices")),
                absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
                age ? DurationText(*age) : "", BuildOf(w), endpoints, TextOf(w, "reason")});
   }
@@ -110,7 +110,7 @@ void PrintMeshes(Context& context, const Json& meshes) {
   Table table({"MESH", "AXES", "DEVICES"});
   for (const Json& m : meshes) {
     table.Row({TextOf(m, "name"), MeshOfJson(ChildOf(m, "mesh")).ToString(),
-               JoinInts(IntsOf(m, "devices"))});
+               IntsText(IntsOf(m, "devices"))});
   }
   context.PrintTable(table, "no mesh has a name; `tessera mesh create` gives one");
 }

@@ -25,7 +25,7 @@ absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where
 using internal::BytesText;
 using internal::CountText;
 using internal::DurationText;
-using internal::JoinInts;
+using internal::IntsText;
 using internal::ReplaceControlChars;
 
 std::string TextOf(const Json& object, const std::string& key);

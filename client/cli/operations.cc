@@ -108,7 +108,7 @@ absl::Status Wait(Context& context, const Arguments& arguments) {
         absl::StrCat("operation ", id, " ", context.display().Colorize(Style::kGreen, "DONE"),
                      " in ", TimeText(operation, absl::Now()));
     const std::vector<int64_t> outputs = IntsOf(operation, "outputs");
-    if (!outputs.empty()) absl::StrAppend(&text, ", made arrays ", JoinInts(outputs));
+    if (!outputs.empty()) absl::StrAppend(&text, ", made arrays ", IntsText(outputs));
     context.terminal().Print(text + "\n");
   });
   return failure;

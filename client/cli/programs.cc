@@ -343,9 +343,10 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
   if (arguments.Has("svg"))
     TESSERA_RETURN_IF_ERROR(WriteFile(arguments.Text("svg"), internal::SvgOf(plan)));
   context.PrintResult(answer, [&] {
-    std::string out = arguments.Flag("text")          ? TextOf(answer, "text")
-                      : arguments.Flag("as-explicit") ? internal::ExplicitText(plan)
-                                                      : internal::DrawPlan(plan, context.display());
+    std::string out = arguments.Flag("text") ? TextOf(answer, "text")
+                      : arguments.Flag("as-explicit")
+                          ? internal::ExplicitText(plan)
+                          : internal::PlanPicture(plan, context.display());
     const Json& reasons = ChildOf(answer, "pendingReasons");
     if (!reasons.empty()) {
       absl::StrAppend(&out, context.display().Colorize(Style::kYellow, " it would wait"), "\n");

@@ -100,8 +100,8 @@ TEST(Texts, OfBytesTimesAndIds) {
   EXPECT_EQ(DurationText(absl::Hours(50)), "2 d 2 h");
   EXPECT_EQ(CountText(1234567), "1,234,567");
   EXPECT_EQ(CountText(-1000), "-1,000");
-  EXPECT_EQ(JoinInts({0, 1, 2, 3, 5, 7, 8}), "0-3,5,7,8");
-  EXPECT_EQ(JoinInts({}), "");
+  EXPECT_EQ(IntsText({0, 1, 2, 3, 5, 7, 8}), "0-3,5,7,8");
+  EXPECT_EQ(IntsText({}), "");
 }
 
 }  // namespace

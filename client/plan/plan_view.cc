@@ -75,15 +75,15 @@ absl::StatusOr<PlanView::Op> ReadOp(const Json& json, const ir::Mesh& mesh) {
     TESSERA_ASSIGN_OR_RETURN(array.spec, ReadSpec(ChildOf(value, "spec"), mesh));
     op.values.push_back(std::move(array));
   }
-  const Json& written = ChildOf(json, "explicit");
+  const Json& explicit_changes = ChildOf(json, "explicit");
   for (const auto& [key, reshards] :
        {std::pair("operands", &op.reshard_operands), std::pair("results", &op.reshard_results)}) {
-    for (const Json& one : ChildOf(written, key)) {
-      TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec, ReadSpec(ChildOf(one, "spec"), mesh));
-      reshards->emplace_back(static_cast<int>(IntOf(one, "index")), std::move(spec));
+    for (const Json& reshard : ChildOf(explicit_changes, key)) {
+      TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec, ReadSpec(ChildOf(reshard, "spec"), mesh));
+      reshards->emplace_back(static_cast<int>(IntOf(reshard, "index")), std::move(spec));
     }
   }
-  if (const Json& spec = ChildOf(written, "out_sharding"); !spec.is_null()) {
+  if (const Json& spec = ChildOf(explicit_changes, "out_sharding"); !spec.is_null()) {
     TESSERA_ASSIGN_OR_RETURN(op.out_sharding, ReadSpec(spec, mesh));
   }
   return op;
@@ -150,8 +150,8 @@ absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const std::str
     for (const Json& axis : ChildOf(c, "axes"))
       if (axis.is_string() && plan.mesh.Has(axis.get<std::string>()))
         out.axes.push_back(axis.get<std::string>());
-    out.bytes = IntOf(c, "bytes_sent");
-    out.times = IntOf(c, "times");
+    out.bytes_sent = IntOf(c, "bytes_sent");
+    out.repeats = IntOf(c, "times");
   }
   for (const Json& op : ChildOf(explain, "ops")) {
     TESSERA_ASSIGN_OR_RETURN(PlanView::Op read, ReadOp(op, plan.mesh));

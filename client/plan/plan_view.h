@@ -51,7 +51,7 @@ struct PlanView {
   struct Collective {
     std::string op, site;
     std::vector<std::string> axes;
-    int64_t bytes = 0, times = 1;
+    int64_t bytes_sent = 0, repeats = 1;
   };
   std::vector<Collective> collectives;
   struct Reshard {
@@ -59,7 +59,7 @@ struct PlanView {
   };
   std::vector<Reshard> reshards;
   int64_t peak_bytes = 0, argument_bytes = 0, result_bytes = 0;
-  int64_t absent_device_bytes = 0;  // > 0: planned for absent devices with this much memory each
+  int64_t absent_device_bytes = 0;  // memory of each absent device; 0 if the devices are real
   // Times of a run on the devices. 0 means not predicted, or no run yet.
   absl::Duration compute_time, collective_time, last_run;
   bool measured_devices = false;  // whether the speed of the devices was measured

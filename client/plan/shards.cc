@@ -101,7 +101,7 @@ std::string ShardText(const std::vector<Range>& shard) {
                       "]");
 }
 
-bool HoldTheSame(const api::Placement& a, const api::Placement& b, const ir::Dims& shape) {
+bool HaveSameShards(const api::Placement& a, const api::Placement& b, const ir::Dims& shape) {
   if (a == b) return true;
   if (a.devices.size() != b.devices.size()) return false;
   std::map<int64_t, std::vector<Range>> ranges;

@@ -30,6 +30,6 @@ std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& sp
 // Returns a text like "[0:4, :]".
 std::string ShardText(const std::vector<Range>& shard);
 // Returns whether the same devices hold the same parts of an array of this shape.
-bool HoldTheSame(const api::Placement& a, const api::Placement& b, const ir::Dims& shape);
+bool HaveSameShards(const api::Placement& a, const api::Placement& b, const ir::Dims& shape);
 
 }  // namespace tessera::internal

@@ -50,7 +50,7 @@ std::string CountText(int64_t count) {
   return (count < 0 ? "-" : "") + digits;
 }
 
-std::string JoinInts(const std::vector<int64_t>& ints) {
+std::string IntsText(const std::vector<int64_t>& ints) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < ints.size();) {
     size_t end = i + 1;

@@ -17,6 +17,6 @@ std::string BytesText(double bytes);
 std::string DurationText(absl::Duration duration);
 // Returns "1,234,567".
 std::string CountText(int64_t count);
-std::string JoinInts(const std::vector<int64_t>& ints);  // returns "0-3,8"; `ints` must be sorted
+std::string IntsText(const std::vector<int64_t>& ints);  // returns "0-3,8"; `ints` must be sorted
 
 }  // namespace tessera::internal

@@ -28,7 +28,7 @@ std::string Colored(bool color, Style style, const std::string& text) {
 
 // Returns the end of the escape sequence or code point at byte `at`. Sets `visible` to whether it
 // is a code point, which takes one column.
-size_t NextOf(const std::string& text, size_t at, bool* visible) {
+size_t NextPosition(const std::string& text, size_t at, bool* visible) {
   size_t end = at + 1;
   *visible = text[at] != '\x1b';
   if (!*visible) {
@@ -81,7 +81,7 @@ int WidthOf(const std::string& text) {
   int width = 0;
   for (size_t at = 0; at < text.size();) {
     bool visible = false;
-    at = NextOf(text, at, &visible);
+    at = NextPosition(text, at, &visible);
     width += visible ? 1 : 0;
   }
   return width;
@@ -93,7 +93,7 @@ std::string Truncate(const std::string& text, int width) {
   int taken = 0;
   for (size_t at = 0; at < text.size();) {
     bool visible = false;
-    const size_t end = NextOf(text, at, &visible);
+    const size_t end = NextPosition(text, at, &visible);
     // Escape sequences are copied, so that a style always ends.
     if (!visible || taken < width - 1) out.append(text, at, end - at);
     if (visible && taken == width - 1) out += '~';
@@ -103,10 +103,10 @@ std::string Truncate(const std::string& text, int width) {
   return out;
 }
 
-std::string PadOrTruncate(const std::string& text, int width, bool right) {
+std::string PadOrTruncate(const std::string& text, int width, bool align_right) {
   const std::string out = Truncate(text, width);
   const std::string blanks(static_cast<size_t>(std::max(width - WidthOf(out), 0)), ' ');
-  return right ? blanks + out : out + blanks;
+  return align_right ? blanks + out : out + blanks;
 }
 
 }  // namespace tessera::internal

@@ -28,7 +28,7 @@ struct Display {
 int WidthOf(const std::string& text);
 // Truncates a text that is wider than `width`.
 std::string Truncate(const std::string& text, int width);
-// Like Truncate, but also pads a narrower text with blanks, on the left if `right`.
-std::string PadOrTruncate(const std::string& text, int width, bool right = false);
+// Like Truncate, but also pads a narrower text with blanks, on the left if `align_right`.
+std::string PadOrTruncate(const std::string& text, int width, bool align_right = false);
 
 }  // namespace tessera::internal

@@ -23,7 +23,7 @@ bool IsCpp(absl::string_view site) {
          absl::EndsWith(file, ".cxx") || absl::EndsWith(file, ".h") || absl::EndsWith(file, ".hpp");
 }
 
-bool Shards(const ir::PartitionSpec& spec) {
+bool HasAxes(const ir::PartitionSpec& spec) {
   return std::any_of(spec.dims.begin(), spec.dims.end(),
                      [](const ir::AxisList& axes) { return !axes.empty(); });
 }
@@ -44,13 +44,13 @@ void AppendRows(const std::vector<Row>& rows, std::string* out) {
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
-  for (const auto& [row, times] : distinct) {
+  for (const auto& [row, count] : distinct) {
     std::string line = " ";
     for (size_t c = 0; c < row.size(); ++c) {
       absl::StrAppend(&line, " ", row[c]);
       if (c + 1 < row.size()) line.append(widths[c] - row[c].size() + 1, ' ');
     }
-    absl::StrAppend(out, line, times > 1 ? absl::StrCat("  (", times, " times)") : "", "\n");
+    absl::StrAppend(out, line, count > 1 ? absl::StrCat("  (", count, " times)") : "", "\n");
   }
 }
 
@@ -58,7 +58,7 @@ std::string TypeText(const PlanArray& value) {
   return ir::MakeType(value.type.dtype, value.type.shape).ToString();
 }
 
-std::vector<Row> RowsOf(const std::vector<PlanArray>& arrays, bool cpp) {
+std::vector<Row> ArrayRows(const std::vector<PlanArray>& arrays, bool cpp) {
   std::vector<Row> rows;
   for (const PlanArray& a : arrays) {
     rows.push_back({a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")"), TypeText(a),
@@ -68,7 +68,7 @@ std::vector<Row> RowsOf(const std::vector<PlanArray>& arrays, bool cpp) {
 }
 
 // Returns rows for the values that the last op of each line computes, if they are sharded.
-std::vector<Row> Constraints(const PlanView& plan) {
+std::vector<Row> ConstraintRows(const PlanView& plan) {
   std::vector<Row> rows;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const PlanView::Op& op = plan.ops[i];
@@ -76,7 +76,7 @@ std::vector<Row> Constraints(const PlanView& plan) {
                                  plan.ops[i + 1].depth != op.depth;
     if (op.site.empty() || !is_last_of_line) continue;
     for (const PlanArray& value : op.values) {
-      if (!Shards(value.spec)) continue;
+      if (!HasAxes(value.spec)) continue;
       rows.push_back({op.site, op.op, TypeText(value),
                       absl::StrCat("with_sharding_constraint(_, ",
                                    SpecText(value.spec, IsCpp(op.site)), ")")});
@@ -86,7 +86,7 @@ std::vector<Row> Constraints(const PlanView& plan) {
 }
 
 // Returns rows for the places where the types of Explicit axes do not imply the plan's choice.
-std::vector<Row> Explicit(const PlanView& plan) {
+std::vector<Row> ExplicitRows(const PlanView& plan) {
   std::vector<Row> rows;
   for (const PlanView::Op& op : plan.ops) {
     const bool cpp = IsCpp(op.site);
@@ -120,22 +120,24 @@ std::string SpecText(const ir::PartitionSpec& spec, bool cpp) {
 }
 
 std::string ExplicitText(const PlanView& plan) {
-  const std::vector<Row> constraints = Constraints(plan), needed = Explicit(plan);
+  const std::vector<Row> constraint_rows = ConstraintRows(plan), explicit_rows = ExplicitRows(plan);
   const bool cpp = std::any_of(plan.ops.begin(), plan.ops.end(),
                                [](const PlanView::Op& op) { return IsCpp(op.site); });
   std::string out =
       absl::StrCat("shardings of ", plan.program, " on mesh ", plan.mesh.ToString(), "\n");
   if (!plan.arguments.empty()) out += "arguments:\n";
-  AppendRows(RowsOf(plan.arguments, cpp), &out);
-  out += constraints.empty() ? "lines: no line computes a sharded value\n"
-                             : "lines, with constraints that fix their shardings on Auto axes:\n";
-  AppendRows(constraints, &out);
+  AppendRows(ArrayRows(plan.arguments, cpp), &out);
+  out += constraint_rows.empty()
+             ? "lines: no line computes a sharded value\n"
+             : "lines, with constraints that fix their shardings on Auto axes:\n";
+  AppendRows(constraint_rows, &out);
   if (!plan.results.empty()) out += "results:\n";
-  AppendRows(RowsOf(plan.results, cpp), &out);
-  out += needed.empty() ? "on Explicit axes all shardings follow from the types of the arguments\n"
-                        : "on Explicit axes the shardings follow from the types of the arguments "
-                          "and from these specs:\n";
-  AppendRows(needed, &out);
+  AppendRows(ArrayRows(plan.results, cpp), &out);
+  out += explicit_rows.empty()
+             ? "on Explicit axes all shardings follow from the types of the arguments\n"
+             : "on Explicit axes the shardings follow from the types of the arguments "
+               "and from these specs:\n";
+  AppendRows(explicit_rows, &out);
   return out;
 }
 

@@ -57,9 +57,11 @@ class Grid {
   std::vector<std::string>& at(int row, int column) {
     return cells_[static_cast<size_t>(row)][static_cast<size_t>(column)];
   }
-  // Draws the grid with `labels` to the left of the rows, or to the right if `right_labels`.
-  std::vector<std::string> Draw(const Lines& l, const std::vector<std::string>& titles,
-                                const std::vector<std::string>& labels, bool right_labels) const {
+  // Returns the picture of the grid, with `labels` to the left of the rows, or to the right if
+  // `right_labels`.
+  std::vector<std::string> ToLines(const Lines& l, const std::vector<std::string>& titles,
+                                   const std::vector<std::string>& labels,
+                                   bool right_labels) const {
     const size_t columns = cells_[0].size();
     std::vector<int> widths(columns, 1);
     for (size_t c = 0; c < columns; ++c) {
@@ -67,9 +69,9 @@ class Grid {
       for (const auto& row : cells_)
         for (const std::string& line : row[c]) widths[c] = std::max(widths[c], WidthOf(line));
     }
-    int label = 0;
-    for (const std::string& text : labels) label = std::max(label, WidthOf(text));
-    const std::string margin = right_labels ? " " : Repeat(" ", label + 2);
+    int label_width = 0;
+    for (const std::string& text : labels) label_width = std::max(label_width, WidthOf(text));
+    const std::string margin = right_labels ? " " : Repeat(" ", label_width + 2);
     const auto border = [&](const char* left, const char* between, const char* right) {
       std::string out = margin + left;
       for (size_t c = 0; c < columns; ++c) {
@@ -90,7 +92,7 @@ class Grid {
       for (const auto& cell : cells_[r]) height = std::max(height, cell.size());
       for (size_t i = 0; i < height; ++i) {
         const std::string text = r < labels.size() && i == 0 ? labels[r] : "";
-        std::string line = right_labels ? margin : " " + PadOrTruncate(text, label) + " ";
+        std::string line = right_labels ? margin : " " + PadOrTruncate(text, label_width) + " ";
         line += l.v;
         for (size_t c = 0; c < columns; ++c) {
           const auto& cell = cells_[r][c];
@@ -118,7 +120,9 @@ bool IsSharded(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
 }
 
 // Returns how many of `all` rows are drawn.
-int RowsOf(int64_t all) { return all <= kMaxRows ? static_cast<int>(all) : kRowsWhenTruncated; }
+int NumRowsDrawn(int64_t all) {
+  return all <= kMaxRows ? static_cast<int>(all) : kRowsWhenTruncated;
+}
 
 std::string NameText(const PlanArray& a) {
   return a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")");
@@ -188,11 +192,11 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
   int widest = kMinCellColumns;
   for (int64_t ordinal : {int64_t{0}, devices - 1})
     for (const std::string& line : cell_of(ordinal)) widest = std::max(widest, WidthOf(line));
-  const int label =
+  const int label_width =
       axes < 2 ? 0 : WidthOf(AxisText(plan.mesh, 0, rows_all)) * std::min(axes - 1, 3);
-  const int64_t fit = std::max((display.columns - label - 4) / (widest + 3), 1);
+  const int64_t fit = std::max((display.columns - label_width - 4) / (widest + 3), 1);
   const int columns = static_cast<int>(std::min(fit, columns_all));
-  const int rows = RowsOf(rows_all);
+  const int rows = NumRowsDrawn(rows_all);
 
   Grid grid(rows, columns);
   std::vector<std::string> titles, labels;
@@ -206,7 +210,7 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
     labels.push_back(absl::StrJoin(parts, ","));
     for (int c = 0; c < columns; ++c) grid.at(r, c) = cell_of(r * columns_all + c);
   }
-  for (const std::string& line : grid.Draw(l, titles, labels, /*right_labels=*/false)) {
+  for (const std::string& line : grid.ToLines(l, titles, labels, /*right_labels=*/false)) {
     absl::StrAppend(out, line, "\n");
   }
   if (rows < rows_all || columns < columns_all) {
@@ -267,10 +271,10 @@ Blocks LayOut(const PlanView& plan, const PlanArray& array, const Slice& slice, 
   out.labels.resize(has_rows ? rows : 0);
   out.titles.resize(has_columns ? columns : 0);
   for (int64_t device = 0; device < plan.mesh.num_devices(); ++device) {
-    const auto at = [&](bool has, size_t d) {
-      return static_cast<size_t>(has ? BlockOf(plan.mesh, array, d, device) : 0);
+    const auto block_index = [&](bool has_dim, size_t d) {
+      return static_cast<size_t>(has_dim ? BlockOf(plan.mesh, array, d, device) : 0);
     };
-    const size_t r = at(has_rows, down), c = at(has_columns, across);
+    const size_t r = block_index(has_rows, down), c = block_index(has_columns, across);
     const bool in_slice = std::all_of(slice.begin(), slice.end(), [&](const auto& fixed) {
       return BlockOf(plan.mesh, array, fixed.first, device) == fixed.second;
     });
@@ -299,29 +303,32 @@ std::string TitleOf(const PlanArray& array, const Slice& slice) {
 }
 
 // Draws the shards of an array in at most `columns_max` columns.
-std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array,
-                                    const Slice& slice, const Display& display, int columns_max) {
+std::vector<std::string> BlocksPicture(const PlanView& plan, const PlanArray& array,
+                                       const Slice& slice, const Display& display,
+                                       int columns_max) {
   constexpr Style kStyles[] = {Style::kCyan, Style::kGreen,   Style::kYellow,
                                Style::kBlue, Style::kMagenta, Style::kRed};
   const Lines& l = LinesOf(display);
   const int64_t all_rows = LayOut(plan, array, slice, 1, 1).rows_all;
-  const Blocks blocks = LayOut(plan, array, slice, RowsOf(all_rows), columns_max);
+  const Blocks blocks = LayOut(plan, array, slice, NumRowsDrawn(all_rows), columns_max);
   Grid grid(blocks.rows(), blocks.columns());
   for (int r = 0; r < blocks.rows(); ++r) {
     for (int c = 0; c < blocks.columns(); ++c) {
       const std::string ids = Truncate(
-          JoinInts(blocks.holders[static_cast<size_t>(r)][static_cast<size_t>(c)]), kMaxIdColumns);
+          IntsText(blocks.holders[static_cast<size_t>(r)][static_cast<size_t>(c)]), kMaxIdColumns);
       const size_t style = static_cast<size_t>(r * blocks.columns() + c) % std::size(kStyles);
       grid.at(r, c) = {display.Colorize(kStyles[style], ids)};
     }
   }
-  std::vector<std::string> out = grid.Draw(l, blocks.titles, blocks.labels, /*right_labels=*/true);
+  std::vector<std::string> out =
+      grid.ToLines(l, blocks.titles, blocks.labels, /*right_labels=*/true);
   if (blocks.truncated()) {
     out.push_back(
         absl::StrCat(" ", l.dots, " ", blocks.rows_all, " x ", blocks.columns_all, " blocks"));
   }
-  const size_t more = CutDims(plan.mesh, array).size();
-  if (more > 2 && slice.empty()) out.push_back(absl::StrCat(" ", more - 2, " more dims are cut"));
+  const size_t num_cut_dims = CutDims(plan.mesh, array).size();
+  if (num_cut_dims > 2 && slice.empty())
+    out.push_back(absl::StrCat(" ", num_cut_dims - 2, " more dims are cut"));
   const std::string name = NameText(array);
   const std::string title = absl::StrCat(" ", display.Colorize(Style::kBold, name),
                                          name.empty() ? "" : " ", TitleOf(array, slice));
@@ -330,10 +337,10 @@ std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array
 }
 
 // Draws a slice with as many columns as fit the terminal.
-std::vector<std::string> DrawSlice(const PlanView& plan, const PlanArray& array, const Slice& slice,
-                                   const Display& display) {
+std::vector<std::string> SlicePicture(const PlanView& plan, const PlanArray& array,
+                                      const Slice& slice, const Display& display) {
   for (int columns = kMaxRows;; --columns) {
-    std::vector<std::string> lines = DrawBlocks(plan, array, slice, display, columns);
+    std::vector<std::string> lines = BlocksPicture(plan, array, slice, display, columns);
     const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
       return WidthOf(line) <= display.columns;
     });
@@ -342,15 +349,15 @@ std::vector<std::string> DrawSlice(const PlanView& plan, const PlanArray& array,
 }
 
 // Returns the slices of an array that are drawn as one picture each: all combinations of blocks
-// along the cut dims that are not dims of the picture, but at most `most` of them.
-std::vector<Slice> SlicesOf(const PlanView& plan, const PlanArray& array, size_t most) {
+// along the cut dims that are not dims of the picture, but at most `max_slices` of them.
+std::vector<Slice> SlicesOf(const PlanView& plan, const PlanArray& array, size_t max_slices) {
   std::vector<Slice> slices = {{}};
   const std::vector<size_t> dims = CutDims(plan.mesh, array);
   for (size_t i = 2; i < dims.size(); ++i) {
     std::vector<Slice> finer;
     for (const Slice& slice : slices) {
       const int64_t blocks = BlocksAlong(plan.mesh, array, dims[i]);
-      for (int64_t block = 0; block < blocks && finer.size() < most; ++block) {
+      for (int64_t block = 0; block < blocks && finer.size() < max_slices; ++block) {
         finer.push_back(slice);
         finer.back()[dims[i]] = block;
       }
@@ -377,7 +384,7 @@ void AppendArrayLines(const PlanView& plan, const Display& display, std::string*
       if (!IsSharded(plan.mesh, a.spec)) {
         unsharded.push_back(absl::StrCat(NameText(a), " ", a.type.ToString()));
       } else if (++all <= kMaxPictures) {
-        pictures.push_back(DrawArray(plan, a, display));
+        pictures.push_back(ArrayPicture(plan, a, display));
       }
     }
   }
@@ -447,26 +454,26 @@ void AppendCollectives(const PlanView& plan, const Display& display, std::string
     return;
   }
   int64_t most = 0, total = 0;
-  size_t name = 0, groups = 0;
+  size_t name_width = 0, groups_width = 0;
   for (const PlanView::Collective& c : plan.collectives) {
-    most = std::max(most, c.bytes);
-    total += c.bytes;
+    most = std::max(most, c.bytes_sent);
+    total += c.bytes_sent;
   }
   std::vector<std::vector<std::string>> rows;
   for (const PlanView::Collective& c : plan.collectives) {
     std::string what = absl::StrCat(c.op, " over ", absl::StrJoin(c.axes, ", "));
-    if (c.times > 1) absl::StrAppend(&what, ", ", c.times, " times");
-    rows.push_back({what, GroupsText(plan, c.axes), Bar(c.bytes, most, l),
-                    BytesText(static_cast<double>(c.bytes)), c.site});
-    name = std::max(name, rows.back()[0].size());
-    groups = std::max(groups, rows.back()[1].size());
+    if (c.repeats > 1) absl::StrAppend(&what, ", ", c.repeats, " times");
+    rows.push_back({what, GroupsText(plan, c.axes), Bar(c.bytes_sent, most, l),
+                    BytesText(static_cast<double>(c.bytes_sent)), c.site});
+    name_width = std::max(name_width, rows.back()[0].size());
+    groups_width = std::max(groups_width, rows.back()[1].size());
   }
   absl::StrAppend(out, display.Colorize(Style::kBold, " collectives"), ": one device sends ",
                   BytesText(static_cast<double>(total)), " a run\n");
   for (const auto& row : rows) {
     const std::string line = absl::StrCat(
-        "   ", PadOrTruncate(row[0], static_cast<int>(name)), "  ",
-        PadOrTruncate(row[1], static_cast<int>(groups)), "  ",
+        "   ", PadOrTruncate(row[0], static_cast<int>(name_width)), "  ",
+        PadOrTruncate(row[1], static_cast<int>(groups_width)), "  ",
         display.Colorize(Style::kYellow, row[2]), " ", row[3],
         row[4].empty() ? "" : absl::StrCat("  ", display.Colorize(Style::kDim, row[4])));
     absl::StrAppend(out, Truncate(line, display.columns), "\n");
@@ -528,27 +535,28 @@ void AppendTime(const PlanView& plan, const Display& display, std::string* out) 
 
 }  // namespace
 
-std::vector<std::string> DrawArray(const PlanView& plan, const PlanArray& array,
-                                   const Display& display) {
+std::vector<std::string> ArrayPicture(const PlanView& plan, const PlanArray& array,
+                                      const Display& display) {
   if (!IsSharded(plan.mesh, array.spec)) return {};
-  return DrawSlice(plan, array, {}, display);
+  return SlicePicture(plan, array, {}, display);
 }
 
-std::string DrawPlacement(const PlanView& plan, const PlanArray& array, const Display& display) {
+std::string PlacementPicture(const PlanView& plan, const PlanArray& array, const Display& display) {
   std::string out;
   const std::vector<Slice> slices = SlicesOf(plan, array, kMaxPictures);
   for (const Slice& slice : slices) {
-    for (std::string line : DrawSlice(plan, array, slice, display)) {
+    for (std::string line : SlicePicture(plan, array, slice, display)) {
       absl::StripTrailingAsciiWhitespace(&line);
       absl::StrAppend(&out, line, "\n");
     }
   }
-  const int64_t more = NumSlices(plan, array) - static_cast<int64_t>(slices.size());
-  if (more > 0) absl::StrAppend(&out, " ", LinesOf(display).dots, " ", more, " more slices\n");
+  const int64_t num_omitted = NumSlices(plan, array) - static_cast<int64_t>(slices.size());
+  if (num_omitted > 0)
+    absl::StrAppend(&out, " ", LinesOf(display).dots, " ", num_omitted, " more slices\n");
   return out;
 }
 
-std::string DrawPlan(const PlanView& plan, const Display& display) {
+std::string PlanPicture(const PlanView& plan, const Display& display) {
   std::string out =
       absl::StrCat(display.Colorize(Style::kBold, plan.program), " on mesh ", plan.mesh.ToString(),
                    ", ", Pluralize(plan.mesh.num_devices(), "device"),
@@ -582,46 +590,46 @@ int WidthOnPage(const std::string& text) { return static_cast<int>(text.size()) 
 // Draws elements from the top of a page downwards.
 class Page {
  public:
-  void Text(int x, int y, const std::string& text, const char* attributes = "") {
+  void AddText(int x, int y, const std::string& text, const char* attributes = "") {
     absl::StrAppend(&body_, "<text x=\"", x, "\" y=\"", y, "\"", attributes, ">", Escaped(text),
                     "</text>\n");
   }
-  void Heading(const std::string& text) {
+  void AddHeading(const std::string& text) {
     top_ += kLine;
-    Text(kMargin, top_, text, " font-weight=\"bold\"");
+    AddText(kMargin, top_, text, " font-weight=\"bold\"");
     width_ = std::max(width_, kMargin + WidthOnPage(text));
   }
   // Draws blocks as rectangles of equal width, which is that of the widest text, with the ranges
   // above and to the right of them.
-  void Picture(const Blocks& blocks) {
-    int cell = kMinCell;
+  void AddPicture(const Blocks& blocks) {
+    int cell_width = kMinCell;
     for (const auto& row : blocks.holders)
       for (const auto& devices : row)
-        cell = std::max(cell, WidthOnPage(IdsOf(devices)) + kCharacter);
+        cell_width = std::max(cell_width, WidthOnPage(IdsOf(devices)) + kCharacter);
     for (const std::string& title : blocks.titles)
-      cell = std::max(cell, WidthOnPage(title) + kCharacter);
+      cell_width = std::max(cell_width, WidthOnPage(title) + kCharacter);
     if (!blocks.titles.empty()) {
       top_ += kLine;
       for (int c = 0; c < blocks.columns(); ++c) {
-        Text(kMargin + c * cell + cell / 2, top_, blocks.titles[static_cast<size_t>(c)],
-             " text-anchor=\"middle\" fill=\"#555\"");
+        AddText(kMargin + c * cell_width + cell_width / 2, top_,
+                blocks.titles[static_cast<size_t>(c)], " text-anchor=\"middle\" fill=\"#555\"");
       }
     }
     top_ += kLine / 3;
     for (int r = 0; r < blocks.rows(); ++r) {
       for (int c = 0; c < blocks.columns(); ++c) {
         const size_t fill = static_cast<size_t>(r * blocks.columns() + c) % std::size(kFills);
-        absl::StrAppend(&body_, "<rect x=\"", kMargin + c * cell, "\" y=\"", top_, "\" width=\"",
-                        cell, "\" height=\"", kCellHeight, "\" fill=\"", kFills[fill],
-                        "\" stroke=\"#333\"/>\n");
-        Text(kMargin + c * cell + cell / 2, top_ + kCellHeight / 2 + kLine / 4,
-             IdsOf(blocks.holders[static_cast<size_t>(r)][static_cast<size_t>(c)]),
-             " text-anchor=\"middle\"");
+        absl::StrAppend(&body_, "<rect x=\"", kMargin + c * cell_width, "\" y=\"", top_,
+                        "\" width=\"", cell_width, "\" height=\"", kCellHeight, "\" fill=\"",
+                        kFills[fill], "\" stroke=\"#333\"/>\n");
+        AddText(kMargin + c * cell_width + cell_width / 2, top_ + kCellHeight / 2 + kLine / 4,
+                IdsOf(blocks.holders[static_cast<size_t>(r)][static_cast<size_t>(c)]),
+                " text-anchor=\"middle\"");
       }
-      const int right = kMargin + blocks.columns() * cell + kCharacter;
+      const int right = kMargin + blocks.columns() * cell_width + kCharacter;
       if (!blocks.labels.empty()) {
         const std::string& label = blocks.labels[static_cast<size_t>(r)];
-        Text(right, top_ + kCellHeight / 2 + kLine / 4, label, " fill=\"#555\"");
+        AddText(right, top_ + kCellHeight / 2 + kLine / 4, label, " fill=\"#555\"");
         width_ = std::max(width_, right + WidthOnPage(label));
       }
       width_ = std::max(width_, right);
@@ -629,8 +637,8 @@ class Page {
     }
     if (blocks.truncated()) {
       top_ += kLine;
-      Text(kMargin, top_,
-           absl::StrCat("... ", blocks.rows_all, " x ", blocks.columns_all, " blocks"));
+      AddText(kMargin, top_,
+              absl::StrCat("... ", blocks.rows_all, " x ", blocks.columns_all, " blocks"));
     }
     top_ += kMargin;
   }
@@ -644,7 +652,7 @@ class Page {
 
  private:
   static std::string IdsOf(const std::vector<int64_t>& devices) {
-    const std::string ids = JoinInts(devices);
+    const std::string ids = IntsText(devices);
     return ids.size() <= kMaxSvgIds ? ids : ids.substr(0, kMaxSvgIds - 2) + "..";
   }
   std::string body_;
@@ -655,22 +663,22 @@ class Page {
 
 std::string SvgOf(const PlanView& plan, const std::vector<PlanArray>& arrays) {
   Page page;
-  size_t drawn = 0, more = 0;
+  size_t num_drawn = 0, num_omitted = 0;
   for (const PlanArray& a : arrays) {
-    if (drawn >= kMaxSvgPictures) {
-      more += static_cast<size_t>(NumSlices(plan, a));
+    if (num_drawn >= kMaxSvgPictures) {
+      num_omitted += static_cast<size_t>(NumSlices(plan, a));
       continue;
     }
-    const std::vector<Slice> slices = SlicesOf(plan, a, kMaxSvgPictures - drawn);
-    more += static_cast<size_t>(NumSlices(plan, a)) - slices.size();
-    drawn += slices.size();
+    const std::vector<Slice> slices = SlicesOf(plan, a, kMaxSvgPictures - num_drawn);
+    num_omitted += static_cast<size_t>(NumSlices(plan, a)) - slices.size();
+    num_drawn += slices.size();
     const std::string name = NameText(a);
     for (const Slice& slice : slices) {
-      page.Heading(absl::StrCat(name, name.empty() ? "" : " ", TitleOf(a, slice)));
-      page.Picture(LayOut(plan, a, slice, kMaxSvgBlocks, kMaxSvgBlocks));
+      page.AddHeading(absl::StrCat(name, name.empty() ? "" : " ", TitleOf(a, slice)));
+      page.AddPicture(LayOut(plan, a, slice, kMaxSvgBlocks, kMaxSvgBlocks));
     }
   }
-  if (more > 0) page.Heading(absl::StrCat("... ", more, " more pictures"));
+  if (num_omitted > 0) page.AddHeading(absl::StrCat("... ", num_omitted, " more pictures"));
   return page.Document();
 }
 

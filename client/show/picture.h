@@ -12,18 +12,18 @@
 
 namespace tessera::internal {
 
-// Draws the whole plan as text.
-std::string DrawPlan(const PlanView& plan, const Display& display);
-// Draws which device holds which shard of an array. Returns nothing for an array that is not
-// sharded.
-std::vector<std::string> DrawArray(const PlanView& plan, const PlanArray& array,
-                                   const Display& display);
-// Like DrawArray, for any array. A picture has two dims. An array that is cut along more dims has
-// one picture for each block along the others.
-std::string DrawPlacement(const PlanView& plan, const PlanArray& array, const Display& display);
-// Draws several arrays, one below the other, as an SVG document.
+// Returns the picture of the whole plan.
+std::string PlanPicture(const PlanView& plan, const Display& display);
+// Returns a picture, in lines, of which device holds which shard of an array. Returns no lines for
+// an array that is not sharded.
+std::vector<std::string> ArrayPicture(const PlanView& plan, const PlanArray& array,
+                                      const Display& display);
+// Like ArrayPicture, for any array. A picture has two dims. An array that is cut along more dims
+// has one picture for each block along the others.
+std::string PlacementPicture(const PlanView& plan, const PlanArray& array, const Display& display);
+// Returns an SVG document that shows the arrays one below the other.
 std::string SvgOf(const PlanView& plan, const std::vector<PlanArray>& arrays);
-// Draws the arrays that DrawPlan draws.
+// Returns an SVG document of the arrays that PlanPicture shows.
 std::string SvgOf(const PlanView& plan);
 
 }  // namespace tessera::internal

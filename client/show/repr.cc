@@ -27,7 +27,7 @@ constexpr int kLineWidth = 75;
 constexpr int64_t kThreshold = 1000, kEdgeItems = 3;
 constexpr int kPrecision = 8;
 
-std::string Printed(const char* format, int precision, double x) {
+std::string FormatDouble(const char* format, int precision, double x) {
   char buffer[400];
   std::snprintf(buffer, sizeof(buffer), format, precision, x);
   return buffer;
@@ -40,7 +40,7 @@ std::string PadLeft(std::string text, size_t width) {
 int NumDigits(double x, DType dtype) {
   int digits = 1;
   while (digits < 17) {
-    const double read = std::strtod(Printed("%.*e", digits - 1, x).c_str(), nullptr);
+    const double read = std::strtod(FormatDouble("%.*e", digits - 1, x).c_str(), nullptr);
     if (ir::Array::Scalar(dtype, read).At(0) == x) break;
     ++digits;
   }
@@ -48,24 +48,25 @@ int NumDigits(double x, DType dtype) {
 }
 
 // The parts of a number: -12, 5 and +03 of -12.5e+03. `exponent` is empty if the number has none.
-struct Parts {
+struct NumberParts {
   std::string whole, fraction, exponent;
 };
-Parts PartsOf(const std::string& text) {
+NumberParts SplitNumber(const std::string& text) {
   const size_t e = std::min(text.find('e'), text.size()), dot = std::min(text.find('.'), e);
-  Parts parts{text.substr(0, dot), dot < e ? text.substr(dot + 1, e - dot - 1) : "",
-              e < text.size() ? text.substr(e + 1) : ""};
+  NumberParts parts{text.substr(0, dot), dot < e ? text.substr(dot + 1, e - dot - 1) : "",
+                    e < text.size() ? text.substr(e + 1) : ""};
   while (parts.fraction.ends_with('0')) parts.fraction.pop_back();
   return parts;
 }
 
 // Formats the elements of an array, all with as many digits as the longest one needs. For complex
 // numbers there is one object for the real and one for the imaginary parts.
-class Floats {
+class FloatFormatter {
  public:
   // Looks at all numbers once, to choose between fixed and scientific notation and to find the
   // widths, as NumPy does. inf and nan widen a column only if they are longer than its numbers.
-  Floats(const std::vector<double>& values, DType dtype, bool plus) : dtype_(dtype), plus_(plus) {
+  FloatFormatter(const std::vector<double>& values, DType dtype, bool plus)
+      : dtype_(dtype), plus_(plus) {
     double least = HUGE_VAL, most = 0;
     for (const double x : values) {
       if (!std::isfinite(x) || x == 0) continue;
@@ -82,13 +83,13 @@ class Floats {
         negative_infinity |= std::isinf(x) && x < 0;
         continue;
       }
-      const Parts parts = Split(x);
+      const NumberParts parts = Split(x);
       whole_ = std::max(whole_, parts.whole.size());
       fraction_ = std::max(fraction_, parts.fraction.size());
       exponent_ = std::max(exponent_, parts.exponent.size());
     }
     if (!special) return;
-    const size_t right = Right() + 1;
+    const size_t right = WidthAfterPoint() + 1;
     const size_t longest = 3 + (plus || negative_infinity ? 1 : 0);
     if (longest > right) whole_ = std::max(whole_, longest - right);
   }
@@ -96,9 +97,9 @@ class Floats {
   std::string operator()(double x) const {
     if (!std::isfinite(x)) {
       const std::string sign = x < 0 ? "-" : plus_ ? "+" : "";
-      return PadLeft(sign + (std::isnan(x) ? "nan" : "inf"), whole_ + Right() + 1);
+      return PadLeft(sign + (std::isnan(x) ? "nan" : "inf"), whole_ + WidthAfterPoint() + 1);
     }
-    Parts parts = Split(x);
+    NumberParts parts = Split(x);
     const size_t missing = fraction_ - parts.fraction.size();
     std::string out = PadLeft(parts.whole, whole_) + "." + parts.fraction;
     out.append(missing, scientific_ ? '0' : ' ');
@@ -110,17 +111,18 @@ class Floats {
   }
 
  private:
-  size_t Right() const { return scientific_ ? exponent_ + 1 + fraction_ : fraction_; }
-  Parts Split(double x) const {
+  size_t WidthAfterPoint() const { return scientific_ ? exponent_ + 1 + fraction_ : fraction_; }
+  NumberParts Split(double x) const {
     const int digits = NumDigits(x, dtype_);
-    Parts parts;
+    NumberParts parts;
     if (scientific_) {
-      parts = PartsOf(Printed("%.*e", std::min(digits - 1, kPrecision), x));
+      parts = SplitNumber(FormatDouble("%.*e", std::min(digits - 1, kPrecision), x));
     } else {
       // The number of digits after the point that gives `digits` significant ones.
-      const std::string shortest = Printed("%.*e", digits - 1, x);
+      const std::string shortest = FormatDouble("%.*e", digits - 1, x);
       const int exponent = std::atoi(shortest.c_str() + shortest.find('e') + 1);
-      parts = PartsOf(Printed("%.*f", std::clamp(digits - 1 - exponent, 0, kPrecision), x));
+      parts =
+          SplitNumber(FormatDouble("%.*f", std::clamp(digits - 1 - exponent, 0, kPrecision), x));
     }
     if (plus_ && !std::signbit(x)) parts.whole = "+" + parts.whole;
     return parts;
@@ -133,7 +135,7 @@ class Floats {
 };
 
 // Returns the positions along a dim that are shown; an array that is too long is shortened.
-std::vector<int64_t> Shown(int64_t size, bool shortened) {
+std::vector<int64_t> ShownIndices(int64_t size, bool shortened) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < size; ++i)
     if (!shortened || size <= 2 * kEdgeItems || i < kEdgeItems || i >= size - kEdgeItems)
@@ -141,13 +143,13 @@ std::vector<int64_t> Shown(int64_t size, bool shortened) {
   return out;
 }
 
-class Printer {
+class ArrayFormatter {
  public:
-  explicit Printer(const ir::Array& value)
+  explicit ArrayFormatter(const ir::Array& value)
       : value_(value), shortened_(value.num_elements() > kThreshold) {
     std::vector<int64_t> shown;
     Collect(0, 0, &shown);
-    Choose(shown);
+    ChooseFormat(shown);
   }
   std::string operator()(const std::string& prefix) const {
     return Format(0, 0, std::string(prefix.size() + 1, ' '), kLineWidth - 1);
@@ -159,17 +161,17 @@ class Printer {
       out->push_back(first);
       return;
     }
-    for (const int64_t i : Shown(value_.shape()[axis], shortened_))
+    for (const int64_t i : ShownIndices(value_.shape()[axis], shortened_))
       Collect(axis + 1, first * value_.shape()[axis] + i, out);
   }
 
-  // Sets `element_`, the function that formats one element, to the format that fits the elements
-  // that are shown.
-  void Choose(const std::vector<int64_t>& shown) {
+  // Sets `format_element_`, the function that formats one element, to the format that fits the
+  // elements that are shown.
+  void ChooseFormat(const std::vector<int64_t>& shown) {
     const DType dtype = value_.dtype();
     const bool is_scalar = value_.shape().empty();
     if (dtype == DType::kBool) {
-      element_ = [this, is_scalar](int64_t i) {
+      format_element_ = [this, is_scalar](int64_t i) {
         return std::string(value_.IntAt(i) == 0 ? "False" : is_scalar ? "True" : " True");
       };
     } else if (ir::IsComplex(dtype)) {
@@ -180,20 +182,20 @@ class Printer {
         re.push_back(parts_.At(2 * i));
         im.push_back(parts_.At(2 * i + 1));
       }
-      element_ = [this, of_re = Floats(re, parts_.dtype(), /*plus=*/false),
-                  of_im = Floats(im, parts_.dtype(), /*plus=*/true)](int64_t i) {
-        std::string im_text = of_im(parts_.At(2 * i + 1));
+      format_element_ = [this, format_re = FloatFormatter(re, parts_.dtype(), /*plus=*/false),
+                         format_im = FloatFormatter(im, parts_.dtype(), /*plus=*/true)](int64_t i) {
+        std::string im_text = format_im(parts_.At(2 * i + 1));
         im_text.insert(im_text.find_last_not_of(' ') + 1, "j");
-        return of_re(parts_.At(2 * i)) + im_text;
+        return format_re(parts_.At(2 * i)) + im_text;
       };
     } else if (dtype == DType::kF16 || dtype == DType::kF32 || dtype == DType::kF64) {
       std::vector<double> values;
       for (const int64_t i : shown) values.push_back(value_.At(i));
-      element_ = [this, floats = Floats(values, dtype, /*plus=*/false)](int64_t i) {
+      format_element_ = [this, floats = FloatFormatter(values, dtype, /*plus=*/false)](int64_t i) {
         return floats(value_.At(i));
       };
     } else if (ir::IsFloat(dtype)) {  // dtypes that NumPy itself does not know are not aligned
-      element_ = [this](int64_t i) { return Printed("%.*g", 6, value_.At(i)); };
+      format_element_ = [this](int64_t i) { return FormatDouble("%.*g", 6, value_.At(i)); };
     } else {
       const auto text = [this](int64_t i) {
         return ir::IsUnsignedInt(value_.dtype())
@@ -203,25 +205,25 @@ class Printer {
       size_t width = 0;
       if (ir::BitWidth(dtype) >= 8)
         for (const int64_t i : shown) width = std::max(width, text(i).size());
-      element_ = [text, width](int64_t i) { return PadLeft(text(i), width); };
+      format_element_ = [text, width](int64_t i) { return PadLeft(text(i), width); };
     }
   }
 
   // Formats the block that starts at element `first`. Inner blocks are formatted by recursion;
   // along the last dim, elements are put into lines of at most `width` characters.
   std::string Format(size_t axis, int64_t first, const std::string& indent, int width) const {
-    const size_t left = value_.shape().size() - axis;
-    if (left == 0) return element_(first);
+    const size_t dims_left = value_.shape().size() - axis;
+    if (dims_left == 0) return format_element_(first);
     const int64_t size = value_.shape()[axis];
     std::vector<std::string> words;
-    int64_t before = -1;
-    for (const int64_t i : Shown(size, shortened_)) {
-      if (i != before + 1) words.emplace_back("...");
-      before = i;
+    int64_t previous = -1;
+    for (const int64_t i : ShownIndices(size, shortened_)) {
+      if (i != previous + 1) words.emplace_back("...");
+      previous = i;
       words.push_back(Format(axis + 1, first * size + i, indent + " ", width - 1));
     }
-    if (left > 1) {
-      const std::string between = "," + std::string(left - 1, '\n') + indent;
+    if (dims_left > 1) {
+      const std::string between = "," + std::string(dims_left - 1, '\n') + indent;
       return absl::StrCat("[", absl::StrJoin(words, between), "]");
     }
     std::string out, line = indent;
@@ -240,7 +242,7 @@ class Printer {
   const ir::Array& value_;
   const bool shortened_;
   ir::Array parts_;  // real and imaginary parts of complex numbers
-  std::function<std::string(int64_t)> element_;
+  std::function<std::string(int64_t)> format_element_;
 };
 
 }  // namespace
@@ -271,7 +273,7 @@ std::string ReprOf(const ir::Array& value, bool weak) {
   const std::string end =
       absl::StrCat("dtype=", DTypeNameInJax(value.dtype()), weak ? ", weak_type=True)" : ")");
   const std::string values = value.num_elements() > 0
-                                 ? Printer(value)(prefix)
+                                 ? ArrayFormatter(value)(prefix)
                                  : absl::StrCat("[], shape=(", absl::StrJoin(value.shape(), ", "),
                                                 value.shape().size() == 1 ? ",)" : ")");
   const size_t newline = values.rfind('\n');

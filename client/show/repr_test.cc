@@ -18,7 +18,7 @@ namespace {
 using internal::ReprOf;
 using testing::Host;
 
-ir::Array Numbers(Dims shape, DType dtype = kF32) {
+ir::Array Iota(Dims shape, DType dtype = kF32) {
   ir::Array out(dtype, std::move(shape));
   for (int64_t i = 0; i < out.num_elements(); ++i) out.Set(i, static_cast<double>(i));
   return out;
@@ -29,15 +29,15 @@ ir::Array Sevenths(int64_t n) {
   return out;
 }
 // Makes an array of complex numbers from their parts.
-ir::Array Pairs(const std::vector<double>& parts) {
+ir::Array ComplexNumbers(const std::vector<double>& parts) {
   const auto n = static_cast<int64_t>(parts.size());
   return ir::Array(kC64, {n / 2}, Host(parts, {n}).bytes());
 }
 
 TEST(ReprTest, IsWhatJaxPrints) {
   const std::vector<std::pair<ir::Array, std::string>> rows = {
-      {Numbers({3}), R"(Array([0., 1., 2.], dtype=float32))"},
-      {Numbers({2, 3, 4}, kS32),
+      {Iota({3}), R"(Array([0., 1., 2.], dtype=float32))"},
+      {Iota({2, 3, 4}, kS32),
        R"(Array([[[ 0,  1,  2,  3],
         [ 4,  5,  6,  7],
         [ 8,  9, 10, 11]],
@@ -45,8 +45,8 @@ TEST(ReprTest, IsWhatJaxPrints) {
        [[12, 13, 14, 15],
         [16, 17, 18, 19],
         [20, 21, 22, 23]]], dtype=int32))"},
-      {Numbers({2000}, kS32), R"(Array([   0,    1,    2, ..., 1997, 1998, 1999], dtype=int32))"},
-      {Numbers({40, 30}),
+      {Iota({2000}, kS32), R"(Array([   0,    1,    2, ..., 1997, 1998, 1999], dtype=int32))"},
+      {Iota({40, 30}),
        R"(Array([[0.000e+00, 1.000e+00, 2.000e+00, ..., 2.700e+01, 2.800e+01,
         2.900e+01],
        [3.000e+01, 3.100e+01, 3.200e+01, ..., 5.700e+01, 5.800e+01,
@@ -60,8 +60,8 @@ TEST(ReprTest, IsWhatJaxPrints) {
         1.169e+03],
        [1.170e+03, 1.171e+03, 1.172e+03, ..., 1.197e+03, 1.198e+03,
         1.199e+03]], dtype=float32))"},
-      {Numbers({0, 3}), R"(Array([], shape=(0, 3), dtype=float32))"},
-      {Numbers({0}), R"(Array([], shape=(0,), dtype=float32))"},
+      {Iota({0, 3}), R"(Array([], shape=(0, 3), dtype=float32))"},
+      {Iota({0}), R"(Array([], shape=(0,), dtype=float32))"},
       {Host({1.5, 2.25, 100, -3}, {2, 2}),
        R"(Array([[  1.5 ,   2.25],
        [100.  ,  -3.  ]], dtype=float32))"},
@@ -95,9 +95,10 @@ TEST(ReprTest, IsWhatJaxPrints) {
       {Host({1. / 3, 1e10}, {2}, kF64),
        R"(Array([3.33333333e-01, 1.00000000e+10], dtype=float64))"},
       {Host({1. / 3, 2}, {2}, kF64), R"(Array([0.33333333, 2.        ], dtype=float64))"},
-      {Pairs({1, 2, 3.5, -1}), R"(Array([1. +2.j, 3.5-1.j], dtype=complex64))"},
-      {Pairs({1, -0.25, 1e-7, 1}), R"(Array([1.e+00-0.25j, 1.e-07+1.j  ], dtype=complex64))"},
-      {Numbers({3, 50}, kS32),
+      {ComplexNumbers({1, 2, 3.5, -1}), R"(Array([1. +2.j, 3.5-1.j], dtype=complex64))"},
+      {ComplexNumbers({1, -0.25, 1e-7, 1}),
+       R"(Array([1.e+00-0.25j, 1.e-07+1.j  ], dtype=complex64))"},
+      {Iota({3, 50}, kS32),
        R"(Array([[  0,   1,   2,   3,   4,   5,   6,   7,   8,   9,  10,  11,  12,
          13,  14,  15,  16,  17,  18,  19,  20,  21,  22,  23,  24,  25,
          26,  27,  28,  29,  30,  31,  32,  33,  34,  35,  36,  37,  38,
@@ -115,7 +116,7 @@ TEST(ReprTest, IsWhatJaxPrints) {
   EXPECT_EQ(ReprOf(Host({3}, {}), /*weak=*/true), "Array(3., dtype=float32, weak_type=True)");
 }
 
-TEST(ReprTest, WhatIsNotConcreteIsItsType) {
+TEST(ReprTest, ArraysThatAreNotConcretePrintTheirType) {
   std::ostringstream out;
   out << abstract({2, 3}) << " " << Array();
   jit([&](Array x) {

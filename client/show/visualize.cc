@@ -28,20 +28,20 @@ Display WithoutColors() {
 
 // Returns the array that is drawn for a value. If the value varies over Manual axes, the array has
 // a new first dim, with one element for each place along these axes.
-PlanArray DrawnAs(const InspectedValue& value, const Site& site) {
+PlanArray ArrayToDraw(const InspectedValue& value, const Site& site) {
   PlanArray array{site.ToString(), value.type, value.placement.spec};
   if (value.type.varying.empty()) {
     if (!value.manual.empty())
       absl::StrAppend(&array.name, " in shard_map over ", absl::StrJoin(value.manual, ", "));
     return array;
   }
-  ir::AxisList places;
+  ir::AxisList varying_axes;
   for (const std::string& axis : value.manual)
-    if (value.type.varying.count(axis) > 0) places.push_back(axis);
-  absl::StrAppend(&array.name, ", the shards along ", absl::StrJoin(places, ", "), ":");
+    if (value.type.varying.count(axis) > 0) varying_axes.push_back(axis);
+  absl::StrAppend(&array.name, ", the shards along ", absl::StrJoin(varying_axes, ", "), ":");
   array.type.varying.clear();
-  array.type.shape.insert(array.type.shape.begin(), value.placement.mesh.SizeOf(places));
-  array.spec.dims.insert(array.spec.dims.begin(), places);
+  array.type.shape.insert(array.type.shape.begin(), value.placement.mesh.SizeOf(varying_axes));
+  array.spec.dims.insert(array.spec.dims.begin(), varying_axes);
   return array;
 }
 
@@ -54,7 +54,7 @@ PlanView ViewOf(const api::Placement& placement) {
 
 // Returns an array for the drawing code, with its mesh and devices as a PlanView. Throws if the
 // array has no placement.
-std::pair<PlanView, PlanArray> Placed(const Array& x, const Site& site) {
+std::pair<PlanView, PlanArray> ViewAndArrayOf(const Array& x, const Site& site) {
   const api::Placement* const placement = x.valid() ? PlacementOf(x) : nullptr;
   if (!placement) ThrowNotReadable("visualize", x, site);
   return {ViewOf(*placement), PlanArray{"", x.type(), placement->spec}};
@@ -69,19 +69,21 @@ PlanView ViewOf(const LoweredCall& call) {
   PlanView view = PlanViewOf(call.traced, executable->reply, call.site);
   for (const Inspection& inspection : call.traced.inspections)
     for (const InspectedValue& value : PlacementsOf(view, inspection))
-      view.inspected.push_back(DrawnAs(value, inspection.site));
+      view.inspected.push_back(ArrayToDraw(value, inspection.site));
   return view;
 }
 
 }  // namespace
 
-std::string DrawPlanOf(const LoweredCall& call) {
-  return DrawPlan(ViewOf(call), Display::OfProcess());
+std::string PlanPictureOf(const LoweredCall& call) {
+  return PlanPicture(ViewOf(call), Display::OfProcess());
 }
-std::string PlanTextOf(const LoweredCall& call) { return DrawPlan(ViewOf(call), WithoutColors()); }
+std::string PlanTextOf(const LoweredCall& call) {
+  return PlanPicture(ViewOf(call), WithoutColors());
+}
 std::string PlanSvgOf(const LoweredCall& call) { return SvgOf(ViewOf(call)); }
 std::string PlanTextOf(const ir::Program& program, const api::CompileReply& plan) {
-  return DrawPlan(PlanViewOf(program, plan, Site{}), WithoutColors());
+  return PlanPicture(PlanViewOf(program, plan, Site{}), WithoutColors());
 }
 std::string PlanSvgOf(const ir::Program& program, const api::CompileReply& plan) {
   return SvgOf(PlanViewOf(program, plan, Site{}));
@@ -97,24 +99,24 @@ void PrintToStdout(const std::string& text) {
 
 void visualize(const Array& x, Site site) {
   if (x.is_traced()) {
-    const auto draw = [site](const internal::InspectedValue& value) {
-      internal::PrintToStdout(internal::DrawPlacement(internal::ViewOf(value.placement),
-                                                      internal::DrawnAs(value, site),
-                                                      internal::Display::OfProcess()));
+    const auto print_picture = [site](const internal::InspectedValue& value) {
+      internal::PrintToStdout(internal::PlacementPicture(internal::ViewOf(value.placement),
+                                                         internal::ArrayToDraw(value, site),
+                                                         internal::Display::OfProcess()));
     };
-    internal::Inspect(x, draw, site);
+    internal::Inspect(x, print_picture, site);
     return;
   }
-  const auto [view, array] = internal::Placed(x, site);
-  internal::PrintToStdout(internal::DrawPlacement(view, array, internal::Display::OfProcess()));
+  const auto [view, array] = internal::ViewAndArrayOf(x, site);
+  internal::PrintToStdout(internal::PlacementPicture(view, array, internal::Display::OfProcess()));
 }
 
 std::string visualize_text(const Array& x, Site site) {
-  const auto [view, array] = internal::Placed(x, site);
-  return internal::DrawPlacement(view, array, internal::WithoutColors());
+  const auto [view, array] = internal::ViewAndArrayOf(x, site);
+  return internal::PlacementPicture(view, array, internal::WithoutColors());
 }
 std::string visualize_svg(const Array& x, Site site) {
-  const auto [view, array] = internal::Placed(x, site);
+  const auto [view, array] = internal::ViewAndArrayOf(x, site);
   return internal::SvgOf(view, {array});
 }
 
@@ -125,7 +127,7 @@ void inspect_array_sharding(const Array& x, std::function<void(const api::Placem
         x, [callback](const internal::InspectedValue& value) { callback(value.placement); }, site);
     return;
   }
-  internal::Placed(x, site);  // throws if the array has no placement
+  internal::ViewAndArrayOf(x, site);  // throws if the array has no placement
   callback(*internal::PlacementOf(x));
 }
 

@@ -3,7 +3,7 @@
 // inspect_array_sharding. Unlike JAX's, the picture of a function shows the actual plan.
 //
 //   visualize(x);                  // prints a picture of x
-//   visualize(step, params, x);    // prints one of step's plan; nothing runs
+//   visualize(step, params, x);    // prints a picture of step's plan; nothing runs
 //   jit([](Array x) {
 //     const Array h = tanh(matmul(x, w));
 //     visualize(h);                // prints a picture of h, when the function is compiled
@@ -43,7 +43,7 @@ void inspect_array_sharding(const Array& x, std::function<void(const api::Placem
                             Site site = Site::Here());
 
 namespace internal {
-std::string DrawPlanOf(const LoweredCall& call);  // drawn for stdout
+std::string PlanPictureOf(const LoweredCall& call);  // for stdout: with its width and colours
 std::string PlanTextOf(const LoweredCall& call);
 std::string PlanSvgOf(const LoweredCall& call);
 std::string ExplicitTextOf(const LoweredCall& call);
@@ -70,7 +70,7 @@ concept IsFunction = !std::is_same_v<F, Array>;
 // the exchanges between devices, the memory and the time. The call runs nothing.
 template <internal::IsFunction F, class... A>
 void visualize(const F& f, const A&... args) {
-  internal::PrintToStdout(internal::DrawPlanOf(internal::AsJitted(f).lower(args...).call()));
+  internal::PrintToStdout(internal::PlanPictureOf(internal::AsJitted(f).lower(args...).call()));
 }
 template <internal::IsFunction F, class... A>
 std::string visualize_text(const F& f, const A&... args) {

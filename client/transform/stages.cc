@@ -40,7 +40,7 @@ CompiledMemoryStats MemoryOfPlan(const api::CompileReply& plan, const std::vecto
     if (i >= donate.size() || !donate[i]) continue;
     const auto taken = std::find_if(free.begin(), free.end(), [&](const api::ArraySpec* result) {
       return result->dtype == plan.in[i].dtype && result->shape == plan.in[i].shape &&
-             internal::HoldTheSame(result->placement, plan.in[i].placement, result->shape);
+             internal::HaveSameShards(result->placement, plan.in[i].placement, result->shape);
     });
     if (taken == free.end()) continue;
     out.alias_size_in_bytes += ShardBytes(**taken);
@@ -129,7 +129,7 @@ void CompiledCall::CheckShardings(const FlatArgs& args) const {
     const ConcreteState* const c = AsConcrete(args.leaves[i]);
     if (!c || c->placement->mesh.empty()) continue;
     const api::Placement& required = executable_->reply.in.at(i).placement;
-    if (HoldTheSame(*c->placement, required, c->type.shape)) continue;
+    if (HaveSameShards(*c->placement, required, c->type.shape)) continue;
     mismatches.push_back(absl::StrCat("Argument ", l.paths[i], " with shape ", c->type.ToString(),
                                       ": Passed sharding: ", PlacementText(*c->placement),
                                       ", Required sharding: ", PlacementText(required)));

@@ -51,7 +51,7 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
     }
   }
   if (c.command == "explicit") return ExplicitText(plan);
-  const std::string picture = DrawPlan(plan, display);
+  const std::string picture = PlanPicture(plan, display);
   for (absl::string_view line : absl::StrSplit(picture, '\n')) {
     EXPECT_LE(WidthOf(std::string(line)), display.columns)
         << c.file << ":" << c.line << ": " << line;
@@ -77,7 +77,7 @@ absl::StatusOr<std::string> DrawFirstArgument(const DataCase& c) {
   display.columns = std::stoi(c.Arg("columns", "100"));
   display.unicode = !c.Has("ascii");
   display.color_out = c.Has("colors");
-  return DrawPlacement(plan, array, display);
+  return PlacementPicture(plan, array, display);
 }
 
 TEST(Pictures, OfArraysAreAsTheyWere) {
