@@ -1,5 +1,6 @@
-// Differentiation below its templates (autodiff.h). Each function traces the body, transforms the
-// traced function with ir/transform, and runs the result in the current frame or as a program.
+// The part of differentiation that is no template (autodiff.h). Each function traces the body,
+// transforms the traced function with ir/transform, and runs the result in the current frame or as
+// a program.
 #include "client/transform/autodiff.h"
 
 #include <algorithm>
@@ -48,10 +49,10 @@ std::vector<Array> WeakLike(std::vector<Array> cotangents, const std::vector<Typ
 }
 
 // While the object lives, the mesh on which the point of a linear map was computed is the context
-// mesh, unless there is one already.
-class MeshOfLinear {
+// mesh. Does nothing in a trace, or if there is a context mesh already.
+class ScopedContextMesh {
  public:
-  explicit MeshOfLinear(const Linear& linear) {
+  explicit ScopedContextMesh(const Linear& linear) {
     if (!CurrentFrame() && context_mesh().empty() && !linear.mesh.empty())
       context_.emplace(linear.mesh);
   }
@@ -135,8 +136,8 @@ void CheckDifferentiable(const char* name, const Type& type, const std::string& 
                " with holomorphic=True requires inputs with complex dtype, but ", path, " is ",
                type.ToString());
   }
-  const bool whole = ir::IsInteger(type.dtype) || type.dtype == DType::kBool;
-  if (ir::IsInexact(type.dtype) || (options.allow_int && whole)) return;
+  const bool integral = ir::IsInteger(type.dtype) || type.dtype == DType::kBool;
+  if (ir::IsInexact(type.dtype) || (options.allow_int && integral)) return;
   ThrowError(ErrorKind::kTypeError, site, name,
              " requires real- or complex-valued inputs (input dtype that is a float or complex), "
              "but ",
@@ -147,7 +148,7 @@ void CheckDifferentiable(const char* name, const Type& type, const std::string& 
 
 }  // namespace
 
-std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<size_t> arguments) {
+std::vector<bool> ArgumentLeafMask(const TreeNode& args, std::initializer_list<size_t> arguments) {
   std::vector<bool> out;
   for (size_t a = 0; a < args.children.size(); ++a) {
     const bool named = std::find(arguments.begin(), arguments.end(), a) != arguments.end();
@@ -160,17 +161,17 @@ std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<
 // once and computes all gradients. The gradient by an integer has no value: it is left out of the
 // program, and an Array without a value is put in its place at the end.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
-                                    const std::vector<bool>& asked, const GradOptions& options,
+                                    const std::vector<bool>& requested, const GradOptions& options,
                                     const Site& site, FlatBody body) {
-  std::vector<bool> active = asked;
-  std::vector<Array> wanted;
+  std::vector<bool> active = requested;
+  std::vector<Array> active_leaves;
   for (size_t i = 0; i < args.leaves.size(); ++i) {
-    if (!asked[i]) continue;
+    if (!requested[i]) continue;
     const Type& type = args.leaves[i].type();
     if (options.holomorphic || !ir::IsInexact(type.dtype))
       CheckDifferentiable(name, type, args.path(i), options, site);
     active[i] = ir::IsInexact(type.dtype);
-    if (active[i]) wanted.push_back(args.leaves[i]);
+    if (active[i]) active_leaves.push_back(args.leaves[i]);
   }
   std::vector<Array> all = InProgram(name, site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
@@ -181,21 +182,22 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
     out.resize(out.size() - lin.num_residuals);
     if (!lin.out_active[0])
-      return Concat(out, WeakLike(ZerosLike(wanted, site), TypesOf(wanted), site));
+      return Concat(out, WeakLike(ZerosLike(active_leaves, site), TypesOf(active_leaves), site));
     const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
     std::vector<bool> mask(residuals.size(), false);
     const ir::FunctionRef transposed =
-        Transposed(*linear, Extended(mask, wanted.size(), true), site);
+        Transposed(*linear, Extended(mask, active_leaves.size(), true), site);
     const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
     return Concat(out, WeakLike(CallFunction(transposed, Concat(residuals, {one}), name, site),
-                                TypesOf(wanted), site));
+                                TypesOf(active_leaves), site));
   });
-  if (active == asked) return all;
-  const std::vector<Array> gradients(all.end() - static_cast<int64_t>(wanted.size()), all.end());
-  all.resize(all.size() - wanted.size());
+  if (active == requested) return all;
+  const std::vector<Array> gradients(all.end() - static_cast<int64_t>(active_leaves.size()),
+                                     all.end());
+  all.resize(all.size() - active_leaves.size());
   size_t next = 0;
-  for (size_t i = 0; i < asked.size(); ++i)
-    if (asked[i]) all.push_back(active[i] ? gradients[next++] : Array());
+  for (size_t i = 0; i < requested.size(); ++i)
+    if (requested[i]) all.push_back(active[i] ? gradients[next++] : Array());
   return all;
 }
 
@@ -205,7 +207,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body) {
   std::vector<Array> active_tangents;
-  const std::vector<bool> active = HaveTangents(TypesOf(primals.leaves));
+  const std::vector<bool> active = TangentMask(TypesOf(primals.leaves));
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!active[i]) continue;
     const Type &primal = primals.leaves[i].type(), &tangent = tangents[i].type();
@@ -245,10 +247,10 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
     // The parameters are the primals, then the tangents.
     const std::vector<Array> in = Concat(Concat(primals.leaves, n.captures), active_tangents);
     const std::vector<Array> all = CallFunction(jvp.fn, in, "jvp", site);
-    const size_t results = n.fn->results.size();
-    const std::vector<Array> out(all.begin(), all.begin() + results);
+    const size_t num_results = n.fn->results.size();
+    const std::vector<Array> out(all.begin(), all.begin() + num_results);
     return Concat(out, FillWithZeros(TypesOf(out), jvp.out_active,
-                                     absl::MakeSpan(all).subspan(results), site));
+                                     absl::MakeSpan(all).subspan(num_results), site));
   });
 }
 
@@ -264,17 +266,18 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
     const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
     linear->out_types = n.fn->result_types();
     linear->parts = OrThrow(
-        ir::Linearize(*n.fn, Extended(HaveTangents(linear->in_types), n.captures.size(), false)),
+        ir::Linearize(*n.fn, Extended(TangentMask(linear->in_types), n.captures.size(), false)),
         site);
     // The last results are aux, which is not part of the map.
-    const size_t kept = linear->out_types.size() - num_aux();
-    const std::vector<bool>& given = linear->parts.out_active;
-    if (kept < given.size()) {
-      std::vector<int> which(std::count(given.begin(), given.begin() + kept, true));
-      std::iota(which.begin(), which.end(), 0);
-      linear->parts.linear = KeepResults(*linear->parts.linear, which);
-      linear->parts.out_active.resize(kept);
-      linear->out_types.resize(kept);
+    const size_t num_kept = linear->out_types.size() - num_aux();
+    const std::vector<bool>& out_active = linear->parts.out_active;
+    if (num_kept < out_active.size()) {
+      std::vector<int> kept_results(
+          std::count(out_active.begin(), out_active.begin() + num_kept, true));
+      std::iota(kept_results.begin(), kept_results.end(), 0);
+      linear->parts.linear = KeepResults(*linear->parts.linear, kept_results);
+      linear->parts.out_active.resize(num_kept);
+      linear->out_types.resize(num_kept);
     }
     return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
   });
@@ -294,7 +297,7 @@ std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& t
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (ir::IsInexact(linear.in_types[i].dtype)) in.push_back(tangents[i]);
   }
-  const MeshOfLinear mesh(linear);
+  const ScopedContextMesh context(linear);
   return InProgram("linearized", linear.site, in, [&] {
     return FillWithZeros(linear.out_types, linear.parts.out_active,
                          CallFunction(linear.parts.linear, in, "linearized", linear.site),
@@ -309,9 +312,9 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
   for (size_t r = 0; r < cotangents.size(); ++r) {
     if (linear.parts.out_active[r]) in.push_back(cotangents[r]);
   }
-  const MeshOfLinear mesh(linear);
+  const ScopedContextMesh context(linear);
   return InProgram("vjp", linear.site, in, [&] {
-    const std::vector<bool> active = HaveTangents(linear.in_types);
+    const std::vector<bool> active = TangentMask(linear.in_types);
     const std::vector<bool> mask(linear.residuals.size(), false);
     const ir::FunctionRef transposed = Transposed(
         *linear.parts.linear, Extended(mask, std::count(active.begin(), active.end(), true), true),

@@ -25,12 +25,12 @@ namespace internal {
 
 // Returns for each leaf of the tuple `args` whether it belongs to an argument whose index is in
 // `arguments`.
-std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<size_t> arguments);
+std::vector<bool> ArgumentLeafMask(const TreeNode& args, std::initializer_list<size_t> arguments);
 
 // The body's result 0 is the loss. Returns the body's results, then the gradient of the loss by
-// each leaf that `active` marks. The gradient by an integer is an Array without a value.
+// each leaf that `requested` marks. The gradient by an integer is an Array without a value.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
-                                    const std::vector<bool>& active, const GradOptions& options,
+                                    const std::vector<bool>& requested, const GradOptions& options,
                                     const Site& site, FlatBody body);
 
 // Returns the results of the body, then a tangent for each result. A result that has no tangent,
@@ -52,9 +52,9 @@ struct LinearizedFlat {
   std::vector<Array> results;
   std::shared_ptr<const Linear> linear;
 };
+inline size_t NoAux() { return 0; }
 // Linearizes the body at `args`. `num_aux`, called after the body, returns how many of the body's
 // last results are not part of the linear map.
-inline size_t NoAux() { return 0; }
 LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
                              FlatBody body, absl::FunctionRef<size_t()> num_aux = NoAux);
 // PushForward applies the map to tangents of the arguments. PullBack applies the transpose of the
@@ -100,7 +100,7 @@ class ValueAndGrad {
     const internal::FlatArgs flat = internal::FlattenArgs(tuple, "args");
     std::optional<R> like;
     std::vector<Array> out = internal::ValueAndGradFlat(
-        name_, flat, internal::LeavesOfArguments(flat.tree, {I...}), options_, site_,
+        name_, flat, internal::ArgumentLeafMask(flat.tree, {I...}), options_, site_,
         internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
     R value = internal::TakeFront(&out, *like);
     // `out` has the gradients in the order of the arguments.
@@ -144,12 +144,13 @@ auto value_and_grad(F f, Site site = Site::Here()) {
   return value_and_grad<I...>(std::move(f), GradOptions(), site);
 }
 // grad<I...>(f)(args...) returns the gradient, or {gradient, aux} if f returns {loss, aux}. For a
-// complex argument z = x + iy it is, as in JAX, dL/dx - i dL/dy, where L is the loss.
+// complex argument z = x + iy the gradient is, as in JAX, dL/dx - i dL/dy, where L is the loss.
 template <size_t... I, class F>
 auto grad(F f, GradOptions options, Site site = Site::Here()) {
-  return [both = internal::MakeValueAndGrad<I...>(std::move(f), "grad", options, site)](
+  return [value_and_grad_fn =
+              internal::MakeValueAndGrad<I...>(std::move(f), "grad", options, site)](
       const auto&... args) requires internal::Traceable<F, decltype(args)...> {
-    auto [value, gradient] = both(args...);
+    auto [value, gradient] = value_and_grad_fn(args...);
     if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
       return std::pair(std::move(gradient), std::move(value.second));
     } else {
@@ -260,8 +261,8 @@ auto vjp(const F& f, const A& x, Site site = Site::Here()) {
   return vjp(f, std::tuple<A>(x), site);
 }
 
-// With has_aux as the last argument, f returns a pair {result, aux}. aux is any tree, and no part
-// of the derivative. jvp then returns {result, tangent, aux}; linearize and vjp return {f(x), the
+// With has_aux as the last argument, f returns a pair {result, aux}. aux is any tree, and is not
+// differentiated. jvp then returns {result, tangent, aux}; linearize and vjp return {f(x), the
 // function, aux}.
 struct HasAux {};
 inline constexpr HasAux has_aux;
@@ -278,19 +279,22 @@ auto LinearizeTreeWithAux(const char* name, const F& f, const std::tuple<A...>& 
   const LinearizedFlat out =
       LinearizeFlat(name, FlattenArgs(primals, "primals"), site,
                     TreeBody<F, std::tuple<A...>, R>{f, primals, &like}, num_aux);
-  R both = unflatten(*like, out.results);
+  R result_and_aux = unflatten(*like, out.results);
   using First = typename R::first_type;
-  return std::tuple(both.first, Fn<First, A...>(out.linear, both.first, primals), both.second);
+  return std::tuple(result_and_aux.first,
+                    Fn<First, A...>(out.linear, result_and_aux.first, primals),
+                    result_and_aux.second);
 }
 }  // namespace internal
 
 template <class F, class... A, class... T>
 auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents, HasAux,
          Site site = Site::Here()) {
-  auto [both, tangent] = jvp(std::move(f), primals, tangents, site);
-  static_assert(tree::IsPair<decltype(both)>::value,
+  auto [result_and_aux, tangent] = jvp(std::move(f), primals, tangents, site);
+  static_assert(tree::IsPair<decltype(result_and_aux)>::value,
                 "with has_aux the function must return a pair {result, aux}");
-  return std::tuple(std::move(both.first), std::move(tangent.first), std::move(both.second));
+  return std::tuple(std::move(result_and_aux.first), std::move(tangent.first),
+                    std::move(result_and_aux.second));
 }
 template <class F, class... A>
 auto linearize(const F& f, const std::tuple<A...>& primals, HasAux, Site site = Site::Here()) {
@@ -312,7 +316,7 @@ auto vjp(const F& f, const A& x, HasAux aux, Site site = Site::Here()) {
 }
 
 // linear_transpose(f, x) takes a linear f. It returns a function from the cotangents of f's result
-// to the tuple of cotangents of its arguments. Only the types of x are used.
+// to the tuple of cotangents of f's arguments. Only the types of x are used.
 template <class F, class... A>
 auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
   using Tuple = internal::Traced<F, A...>;
@@ -339,7 +343,7 @@ using ir::CheckpointPolicy;
 namespace checkpoint_policies {
 inline const CheckpointPolicy nothing_saveable = {CheckpointPolicy::kNothing};
 inline const CheckpointPolicy everything_saveable = {CheckpointPolicy::kEverything};
-// Keeps the results of products: matmul and its kin, and convolutions.
+// Keeps the results of products: matmul and other contractions, and convolutions.
 inline const CheckpointPolicy dots_saveable = {CheckpointPolicy::kDots};
 // Keeps the results of products without batch dims.
 inline const CheckpointPolicy dots_with_no_batch_dims_saveable = {

@@ -1,5 +1,5 @@
-// auto_axes and explicit_axes below their templates: traces the body in a scope with other axis
-// types, and emits a call of the traced function.
+// The part of auto_axes and explicit_axes that is no template: traces the body in a scope with
+// other axis types, and emits a call of the traced function.
 #include "client/transform/axis_types.h"
 
 #include <algorithm>

@@ -31,9 +31,10 @@ template <class F, class... A>
 struct TakesTuple<F, std::tuple<A...>> : std::is_invocable<const F&, const A&...> {
   using Result = std::invoke_result<const F&, const A&...>;
 };
-// Whether F is callable with a tuple's values, and the type of its result.
+// Whether F is callable with a tuple's values.
 template <class F, class Tuple>
 inline constexpr bool kTakes = TakesTuple<F, Tuple>::value;
+// The type of the result of such a call.
 template <class F, class Tuple>
 using ResultOf = std::decay_t<typename TakesTuple<F, Tuple>::Result::type>;
 
@@ -56,22 +57,23 @@ class TracedAs {
   static auto Types(std::index_sequence<I...>)
       -> std::tuple<std::conditional_t<(((kNumbers & ~kStatic) >> I) & 1) != 0, Array, A>...>;
   template <uint64_t kStatic>
-  using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
+  using TypesWithStatic = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
 
-  // Finds the smallest set kStatic of numbers that must stay static for F to be callable. It tries
-  // the subsets of kNumbers in ascending order, in which each subset follows its own subsets. The
-  // subset after kStatic is (kStatic - kNumbers) & kNumbers.
+  // Finds the smallest set kStatic of numbers that must stay static for F to be callable, and
+  // returns the tuple of the arguments' types for this set. Tries the subsets of kNumbers in
+  // ascending order, in which each subset follows its own subsets. The subset after kStatic is
+  // (kStatic - kNumbers) & kNumbers.
   template <uint64_t kStatic>
-  static auto SmallestTaken() {
-    if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
-      return std::type_identity<With<kStatic>>{};
+  static auto FindTuple() {
+    if constexpr (kStatic == kNumbers || kTakes<F, TypesWithStatic<kStatic>>) {
+      return std::type_identity<TypesWithStatic<kStatic>>{};
     } else {
-      return SmallestTaken<(kStatic - kNumbers) & kNumbers>();
+      return FindTuple<(kStatic - kNumbers) & kNumbers>();
     }
   }
 
  public:
-  using Tuple = typename decltype(SmallestTaken<0>())::type;
+  using Tuple = typename decltype(FindTuple<0>())::type;
 };
 template <class F, class... A>
 using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;

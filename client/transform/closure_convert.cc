@@ -1,5 +1,5 @@
-// closure_convert below its templates: traces the function once, and splits its captures into
-// hoisted values and values that stay captured.
+// The part of closure_convert that is no template: traces the function once, and splits its
+// captures into hoisted values and values that stay captured.
 #include "client/transform/closure_convert.h"
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 namespace tessera::internal {
 namespace {
 
-// Returns `a` as an argument of type `want`. Throws if the types differ in more than whether they
-// are weak.
-Array Matched(const Array& a, const Type& want, const std::string& path, const Site& site) {
+// Returns `a` as an argument of type `want`, made weakly typed if `want` is weak. Throws if the
+// types differ in anything else.
+Array CheckedArgument(const Array& a, const Type& want, const std::string& path, const Site& site) {
   ThrowIfNoValue(a, site);
   const Type& got = a.type();
   if (!ir::EqualButWeak(got, want)) {
     const std::string hint = PcastHint(got, want);
     ThrowError(ErrorKind::kTypeError, site, "closure_convert: ", path, " has type ", got.ToString(),
                ", but the function was converted for ", want.ToString(),
-               hint.empty() ? ". Convert it for an example of this type"
+               hint.empty() ? ". Call closure_convert with an example of this type"
                             : absl::StrCat(". Apply ", hint, " to it"));
   }
   if (got.weak == want.weak) return a;
@@ -80,12 +80,12 @@ std::vector<Array> CallClosure(const Closure& closure, const FlatArgs& args,
   return InProgram("closure_convert", site, Concat(args.leaves, hoisted), [&] {
     const std::vector<std::string> paths = args.paths();
     for (size_t i = 0; i < num_args; ++i)
-      all[i] = Matched(all[i], closure.types[i], paths[i], site);
+      all[i] = CheckedArgument(all[i], closure.types[i], paths[i], site);
     size_t next = 0;
     for (size_t i = num_args; i < all.size(); ++i) {
       if (all[i].valid()) continue;
-      all[i] = Matched(hoisted[next], closure.types[num_args + next],
-                       absl::StrCat("hoisted[", next, "]"), site);
+      all[i] = CheckedArgument(hoisted[next], closure.types[num_args + next],
+                               absl::StrCat("hoisted[", next, "]"), site);
       ++next;
     }
     return CallFunction(closure.fn, all, "closure_convert", site);

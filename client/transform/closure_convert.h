@@ -39,8 +39,9 @@ class ConvertedFn {
  public:
   ConvertedFn(std::shared_ptr<const internal::Closure> closure, R like)
       : closure_(std::move(closure)), like_(std::move(like)) {}
-  // `hoisted` has one value for each that closure_convert returned. Throws TYPE_ERROR for another
-  // number of values, and for arguments whose structure or types differ from the example's.
+  // `hoisted` has one value for each hoisted value that closure_convert returned. Throws TYPE_ERROR
+  // for another number of values, and for arguments whose structure or types differ from the
+  // example's.
   R operator()(const A&... args, const std::vector<Array>& hoisted) const {
     return internal::UnflattenFilled(
         like_, internal::CallClosure(*closure_, internal::FlattenArgs(std::tie(args...), "args"),

@@ -25,7 +25,7 @@ struct Model {
 };
 TESSERA_TREE(Model, w, power)
 
-TEST(ClosureConvertTest, GivesWhatTheFunctionGives) {
+TEST(ClosureConvertTest, TheConvertedFunctionHasTheOriginalsResults) {
   const auto f = [](Array a) {
     const Array b = a * a;
     int runs = 0;
@@ -38,9 +38,9 @@ TEST(ClosureConvertTest, GivesWhatTheFunctionGives) {
     EXPECT_EQ(hoisted.size(), 2) << "b and a";
     EXPECT_EQ(runs, 1);
     const auto [first, second] = g(a + 1, a, hoisted);
-    // Pass other values in place of the hoisted ones: b is 0.
+    // Pass other values in place of the hoisted ones: b becomes 0.
     const auto [third, fourth] = g(a + 1, a, {hoisted[0] * 0, hoisted[1]});
-    EXPECT_EQ(runs, 1) << "it is not traced again";
+    EXPECT_EQ(runs, 1) << "g does not trace the function again";
     return std::tuple(first, second, third, fourth);
   };
   EXPECT_THAT(Values([&](Array a) { return std::get<0>(f(a)); }, Vec({2, 3})), ElementsAre(14, 39));
@@ -49,7 +49,7 @@ TEST(ClosureConvertTest, GivesWhatTheFunctionGives) {
   EXPECT_THAT(Values([&](Array a) { return std::get<3>(f(a)); }, Vec({2, 3})), ElementsAre(2, 3));
 }
 
-TEST(ClosureConvertTest, WhatIsHoistedIsDifferentiatedThroughARule) {
+TEST(ClosureConvertTest, ACustomRuleDifferentiatesHoistedValues) {
   using Hoisted = std::vector<Array>;
   // The rule triples the derivative, which shows that it is used.
   const auto by_rule = [](const auto& g, const Array& x, const Hoisted& hoisted) {
@@ -67,16 +67,18 @@ TEST(ClosureConvertTest, WhatIsHoistedIsDifferentiatedThroughARule) {
     return by_rule(g, lax::stop_gradient(a), hoisted);
   };
   EXPECT_THAT(Values([&](Array a) { return grad(loss)(a); }, Vec({1, 2})), ElementsAre(6, 24));
-  const auto captures = [&](Array a) {
+  const auto without_conversion = [&](Array a) {
     return by_rule([a](const Array& x, const Hoisted&) { return sum(a * a * x); },
                    lax::stop_gradient(a), {});
   };
-  EXPECT_EQ(ErrorOf([&] { Values([&](Array a) { return grad(captures)(a); }, Vec({1})); }).kind(),
+  EXPECT_EQ(ErrorOf([&] {
+              Values([&](Array a) { return grad(without_conversion)(a); }, Vec({1}));
+            }).kind(),
             ErrorKind::kNotImplemented)
       << "without closure_convert";
 }
 
-TEST(ClosureConvertTest, RunsUnderTheTransforms) {
+TEST(ClosureConvertTest, RunsUnderVmapAndScan) {
   const auto mapped = [](Array a) {
     const Array all = sum(a);
     const auto [g, hoisted] = closure_convert([&](const Array& x) { return all * x; }, all);
@@ -122,7 +124,7 @@ TEST(ClosureConvertTest, StaticValuesBelongToTheStructure) {
                               HasSubstr("args[0].power"), HasSubstr("closure_convert_test.cc:")));
 }
 
-TEST(ClosureConvertTest, RefusesOtherTypesAndCounts) {
+TEST(ClosureConvertTest, RefusesArgumentsOfOtherTypesOrNumbers) {
   const auto refused = [](auto call) {
     return ErrorOf([&] {
       Values(
@@ -138,7 +140,7 @@ TEST(ClosureConvertTest, RefusesOtherTypesAndCounts) {
   EXPECT_EQ(type.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(type.what(),
               HasSubstr("closure_convert: args[0] has type s32[2], but the function was converted "
-                        "for f32[2]. Convert it for an example of this type"));
+                        "for f32[2]. Call closure_convert with an example of this type"));
   EXPECT_THAT(refused([](const auto& g, const auto& hoisted, Array a) {
                 return g(a, {sum(hoisted[0])});
               }).what(),
@@ -151,7 +153,8 @@ TEST(ClosureConvertTest, RefusesOtherTypesAndCounts) {
 }
 
 TEST(ClosureConvertTest, ArgumentsHaveTheTypesOfTheExamples) {
-  // Calls `call`(a, b) in a shard_map where a varies over the axis x, and b varies over no axis.
+  // Converts a closure that captures a, and calls `call`(g, hoisted, b), in a shard_map where a
+  // varies over the axis x, and b varies over no axis.
   const auto in_body = [](auto call) {
     trace(
         [&](Array x, Array y) {

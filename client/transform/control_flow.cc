@@ -1,5 +1,6 @@
-// Loops and branches below their templates: traces the bodies, checks that their types fit, and
-// emits scan, while and case ops. A region of these ops is closed, so captures become operands.
+// The part of loops and branches that is no template: traces the bodies, checks that their types
+// fit, and emits scan, while and case ops. A region of these ops is closed, so captures become
+// operands.
 #include "client/transform/control_flow.h"
 
 #include <algorithm>
@@ -22,8 +23,8 @@ Type UnionOfVarying(Type type, const Type& other) {
   return type;
 }
 
-// Returns the number of steps, and throws unless xs and the given length agree on it. The error
-// texts are JAX's.
+// Returns the number of steps. Throws unless the given length and the leading dims of all arrays in
+// xs agree. The error texts are JAX's.
 int64_t ScanLength(const ScanFlat& call, const Site& site) {
   int64_t length = call.length;
   for (size_t i = 0; i < call.xs.leaves.size(); ++i) {
@@ -54,26 +55,26 @@ int64_t ScanLength(const ScanFlat& call, const Site& site) {
 
 void CheckCarry(std::string_view what, const FlatArgs& carry, const ir::Function& f,
                 const Site& site) {
-  std::string wrong;
+  std::string mismatches;
   for (size_t i = 0; i < carry.leaves.size(); ++i) {
     const Type &in = carry.leaves[i].type(), &out = f.type(f.results[i]);
     if (ir::EqualButWeak(in, out)) continue;
     const std::string hint = PcastHint(in, out);
-    absl::StrAppend(&wrong, "\n  * the input carry component ", carry.path(i), " has type ",
+    absl::StrAppend(&mismatches, "\n  * the input carry component ", carry.path(i), " has type ",
                     in.ToString(), " but the corresponding output carry component has type ",
                     out.ToString());
     if (!hint.empty()) {
-      absl::StrAppend(&wrong,
+      absl::StrAppend(&mismatches,
                       ", so the varying manual axes do not match. This might be fixed by "
                       "applying ",
                       hint, " to the initial carry value corresponding to ", carry.path(i));
     }
   }
-  if (!wrong.empty()) {
+  if (!mismatches.empty()) {
     ThrowError(ErrorKind::kTypeError, site, ToAbsl(what),
                " function carry input and carry output must have equal types (e.g. "
                "shapes and dtypes of arrays), but they differ:",
-               wrong);
+               mismatches);
   }
 }
 
@@ -90,11 +91,11 @@ ir::FunctionRef CapturesFirst(const Nested& n, const Site& site) {
 
 namespace {
 
-// Returns `count` steps of a scan as one function. The function takes the constants, the carry, and
-// a block of `count` rows of each of xs. It returns the carry and a block of `count` rows of each
-// of ys.
-ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, int64_t count,
-                      bool reverse) {
+// Returns a function that takes `count` steps of a scan. The function takes the constants, the
+// carry, and a block of `count` rows of each of xs. It returns the carry and a block of `count`
+// rows of each of ys.
+ir::FunctionRef MergeSteps(const ir::Function& step, int num_consts, int num_carry, int64_t count,
+                           bool reverse) {
   ir::Builder b(step.scope, step.name);
   std::vector<ir::Value> consts, carry, xs;
   for (int i = 0; i < step.num_params; ++i) {
@@ -104,7 +105,7 @@ ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, i
     } else if (i < num_consts + num_carry) {
       carry.push_back(b.Param(type));
     } else {
-      xs.push_back(b.Param(WithDim(std::move(type), count)));
+      xs.push_back(b.Param(WithLeadingDim(std::move(type), count)));
     }
   }
   std::vector<std::vector<ir::Value>> ys(step.results.size() - num_carry);
@@ -124,50 +125,52 @@ ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, i
   return b.Build(carry);
 }
 
-// Scans like ir::Scan, but takes `unroll` steps in each turn, and the remaining steps after the
-// loop. Operands are the constants, the carry, then xs; results are the carry, then ys.
+// Scans like ir::Scan, but takes `unroll` steps in each turn of the loop, and the remaining steps
+// after the loop. Operands are the constants, the carry, then xs; results are the carry, then ys.
 std::vector<ir::Value> UnrolledScan(ir::Builder& b, const ir::FunctionRef& step,
                                     const std::vector<ir::Value>& operands, int num_consts,
                                     int num_carry, int64_t length, bool reverse, int64_t unroll) {
-  const int64_t turns = length / unroll, rest = length % unroll, whole = turns * unroll;
-  // A reverse scan takes the rows at the beginning last, so they are the remaining ones.
-  const int64_t first_of_turns = reverse ? rest : 0, first_of_rest = reverse ? 0 : whole;
+  const int64_t num_turns = length / unroll, num_rest = length % unroll,
+                num_looped = num_turns * unroll;
+  // A reverse scan takes the first rows last, so these rows remain after the loop.
+  const int64_t first_looped = reverse ? num_rest : 0, first_rest = reverse ? 0 : num_looped;
   const std::vector<ir::Value> consts(operands.begin(), operands.begin() + num_consts);
   std::vector<ir::Value> carry(operands.begin() + num_consts,
                                operands.begin() + num_consts + num_carry);
   const std::vector<ir::Value> xs(operands.begin() + num_consts + num_carry, operands.end());
-  const auto with = [&](std::vector<ir::Value> rows) {
+  const auto operands_with = [&](std::vector<ir::Value> rows) {
     std::vector<ir::Value> in = consts;
     in.insert(in.end(), carry.begin(), carry.end());
     in.insert(in.end(), rows.begin(), rows.end());
     return in;
   };
-  const ir::FunctionRef steps = Steps(*step, num_consts, num_carry, unroll, reverse);
+  const ir::FunctionRef steps = MergeSteps(*step, num_consts, num_carry, unroll, reverse);
   std::vector<ir::Value> rows;
   for (const ir::Value& x : xs) {
-    const ir::Value part = ir::SliceInDim(x, 0, first_of_turns, first_of_turns + whole);
+    const ir::Value part = ir::SliceInDim(x, 0, first_looped, first_looped + num_looped);
     Dims shape = part.shape();
     shape[0] = unroll;
-    if (turns > 1) shape.insert(shape.begin(), turns);
+    if (num_turns > 1) shape.insert(shape.begin(), num_turns);
     rows.push_back(ir::Reshape(part, shape));
   }
-  std::vector<ir::Value> out =
-      turns > 1 ? ir::Scan(b, steps, with(rows), num_consts, num_carry, turns, reverse)
-                : ir::Inline(b, *steps, with(rows));
+  std::vector<ir::Value> out = num_turns > 1 ? ir::Scan(b, steps, operands_with(rows), num_consts,
+                                                        num_carry, num_turns, reverse)
+                                             : ir::Inline(b, *steps, operands_with(rows));
   carry.assign(out.begin(), out.begin() + num_carry);
   std::vector<ir::Value> ys(out.begin() + num_carry, out.end());
   for (ir::Value& y : ys) {
-    if (turns == 1) continue;
+    if (num_turns == 1) continue;
     Dims shape = y.shape();
     shape.erase(shape.begin());
-    shape[0] = whole;
+    shape[0] = num_looped;
     y = ir::Reshape(y, shape);
   }
-  if (rest > 0) {
+  if (num_rest > 0) {
     rows.clear();
     for (const ir::Value& x : xs)
-      rows.push_back(ir::SliceInDim(x, 0, first_of_rest, first_of_rest + rest));
-    out = ir::Inline(b, *Steps(*step, num_consts, num_carry, rest, reverse), with(rows));
+      rows.push_back(ir::SliceInDim(x, 0, first_rest, first_rest + num_rest));
+    out = ir::Inline(b, *MergeSteps(*step, num_consts, num_carry, num_rest, reverse),
+                     operands_with(rows));
     carry.assign(out.begin(), out.begin() + num_carry);
     for (size_t i = 0; i < ys.size(); ++i) {
       const ir::Value last = out[num_carry + i];
@@ -210,15 +213,15 @@ std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody pr
   return InProgram("while_loop", site, carry.leaves, [&] {
     const std::vector<Type> params = TypesOf(carry.leaves);
     const Nested p = TraceFlat(CurrentScope(), params, "cond_fun", site, predicate);
-    const Type& holds = p.fn->type(p.fn->results[0]);
-    if (holds.rank() != 0 || holds.dtype != DType::kBool) {
+    const Type& predicate_type = p.fn->type(p.fn->results[0]);
+    if (predicate_type.rank() != 0 || predicate_type.dtype != DType::kBool) {
       ThrowError(ErrorKind::kTypeError, site,
                  "while_loop: cond_fun must return a boolean scalar, but got output type ",
-                 holds.ToString());
+                 predicate_type.ToString());
     }
     const Nested n = TraceFlat(CurrentScope(), params, "body_fun", site, body);
     CheckCarry("while_loop body", carry, *n.fn, site);
-    CheckPredicate("while_loop", holds, {p.fn, n.fn}, site);
+    CheckPredicate("while_loop", predicate_type, {p.fn, n.fn}, site);
     const ir::FunctionRef predicate_fn = CapturesFirst(p, site), body_fn = CapturesFirst(n, site);
     return Apply("while_loop", site, Concat(Concat(p.captures, n.captures), carry.leaves),
                  [&](ir::Builder& b, std::vector<ir::Value> in) {
@@ -234,26 +237,26 @@ namespace {
 void CheckBranches(const char* name, const std::vector<Nested>& branches,
                    absl::FunctionRef<std::vector<std::string>()> out_paths, const Site& site) {
   const std::vector<Type> first = branches[0].fn->result_types();
-  std::string wrong;
+  std::string mismatches;
   for (size_t k = 1; k < branches.size(); ++k) {
     const std::vector<Type> other = branches[k].fn->result_types();
     for (size_t r = 0; r < first.size(); ++r) {
       if (ir::EqualButWeak(first[r], other[r])) continue;
-      absl::StrAppend(&wrong, "\n  * ", out_paths()[r], " has type ", first[r].ToString(),
+      absl::StrAppend(&mismatches, "\n  * ", out_paths()[r], " has type ", first[r].ToString(),
                       " in branch 0 and ", other[r].ToString(), " in branch ", k);
       const std::string hints[] = {PcastHint(first[r], UnionOfVarying(first[r], other[r])),
                                    PcastHint(other[r], UnionOfVarying(other[r], first[r]))};
       if (hints[0].empty() && hints[1].empty()) continue;
-      wrong += ", so the varying manual axes do not match";
+      mismatches += ", so the varying manual axes do not match";
       for (int i : {0, 1})
         if (!hints[i].empty())
-          absl::StrAppend(&wrong, ". This might be fixed by applying ", hints[i],
+          absl::StrAppend(&mismatches, ". This might be fixed by applying ", hints[i],
                           " to the output of branch ", i == 0 ? 0 : k);
     }
   }
-  if (!wrong.empty()) {
+  if (!mismatches.empty()) {
     ThrowError(ErrorKind::kTypeError, site, name,
-               " branches must have equal output types but they differ:", wrong);
+               " branches must have equal output types but they differ:", mismatches);
   }
 }
 
@@ -347,8 +350,8 @@ Array IndexOfPredicate(const Arg& pred) {
       ThrowError(ErrorKind::kTypeError, pred.site, "cond: Pred must be a scalar, got ",
                  p.type().ToString());
     }
-    const bool holds = p.dtype() == DType::kBool;
-    return ir::Convert(holds ? p : ir::Compare(p, ir::FullLike(p, 0), "NE"), DType::kS32);
+    const bool is_bool = p.dtype() == DType::kBool;
+    return ir::Convert(is_bool ? p : ir::Compare(p, ir::FullLike(p, 0), "NE"), DType::kS32);
   });
 }
 
@@ -376,16 +379,16 @@ namespace {
 using Arrays = std::vector<Array>;
 using Combine = absl::FunctionRef<Arrays(const Arrays&, const Arrays&)>;
 
-// Returns every `stride`-th element of each array along `axis`, from `start` on. The last `but`
-// elements of the arrays are left out.
-Arrays Every(const Arrays& xs, int axis, int64_t start, int64_t stride, int64_t but,
-             const Site& site) {
+// Returns every `stride`-th element of each array along `axis`, from `start` on. The last
+// `skip_last` elements of the arrays are left out.
+Arrays SliceEach(const Arrays& xs, int axis, int64_t start, int64_t stride, int64_t skip_last,
+                 const Site& site) {
   Arrays out;
   for (const Array& x : xs)
     out.push_back(Apply1("slice", site, {x}, [&](ir::Builder&, std::vector<ir::Value> in) {
       Dims from(x.rank(), 0), to = x.shape(), strides(x.rank(), 1);
       from[axis] = start;
-      to[axis] -= but;
+      to[axis] -= skip_last;
       strides[axis] = stride;
       return ir::Slice(in[0], from, to, strides);
     }));
@@ -401,7 +404,7 @@ Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& 
   Arrays out;
   for (size_t i = 0; i < even.size(); ++i) {
     const int64_t pairs = odd[i].dim(axis), rest = even[i].dim(axis) - pairs;
-    const Array first = Every({even[i]}, axis, 0, 1, rest, site)[0];
+    const Array first = SliceEach({even[i]}, axis, 0, 1, rest, site)[0];
     Array all =
         Apply1("interleave", site, {first, odd[i]}, [&](ir::Builder&, std::vector<ir::Value> in) {
           Dims one = first.shape();
@@ -411,25 +414,27 @@ Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& 
           both[axis] *= 2;
           return ir::Reshape(ir::Concatenate({evens, odds}, axis + 1), both);
         });
-    if (rest > 0) all = Joined({all, Every({even[i]}, axis, pairs, 1, 0, site)[0]}, axis, site);
+    if (rest > 0) all = Joined({all, SliceEach({even[i]}, axis, pairs, 1, 0, site)[0]}, axis, site);
     out.push_back(all);
   }
   return out;
 }
 
-// Combines neighbours to pairs and scans the pairs, which gives the elements at odd places. The
-// result at an even place is the scanned element before it, combined with the element of xs at this
-// place.
-Arrays ScanPairs(const Arrays& xs, int axis, const Site& site, Combine combine) {
+// Scans recursively: combines neighbours to pairs and scans the pairs, which gives the results at
+// odd positions. The result at an even position is the result before it, combined with the element
+// of xs at this position.
+Arrays ScanByPairs(const Arrays& xs, int axis, const Site& site, Combine combine) {
   const int64_t n = xs[0].dim(axis);
   if (n < 2) return xs;
-  const Arrays left = Every(xs, axis, 0, 2, 1, site), right = Every(xs, axis, 1, 2, 0, site);
-  const Arrays odd = ScanPairs(combine(left, right), axis, site, combine);
-  Arrays even = Every(xs, axis, 0, 1, n - 1, site);
+  const Arrays left = SliceEach(xs, axis, 0, 2, 1, site),
+               right = SliceEach(xs, axis, 1, 2, 0, site);
+  const Arrays odd = ScanByPairs(combine(left, right), axis, site, combine);
+  Arrays even = SliceEach(xs, axis, 0, 1, n - 1, site);
   if (n > 2) {
-    const Arrays before = n % 2 == 0 ? Every(odd, axis, 0, 1, 1, site) : odd;
-    const Arrays later = combine(before, Every(xs, axis, 2, 2, 0, site));
-    for (size_t i = 0; i < even.size(); ++i) even[i] = Joined({even[i], later[i]}, axis, site);
+    const Arrays before = n % 2 == 0 ? SliceEach(odd, axis, 0, 1, 1, site) : odd;
+    const Arrays even_after_first = combine(before, SliceEach(xs, axis, 2, 2, 0, site));
+    for (size_t i = 0; i < even.size(); ++i)
+      even[i] = Joined({even[i], even_after_first[i]}, axis, site);
   }
   return Interleaved(even, odd, axis, site);
 }
@@ -458,8 +463,8 @@ std::vector<Array> AssociativeScanFlat(const FlatArgs& elems, bool reverse, int 
     axes.push_back(at);
   }
   // The axis must be the same dim of all arrays.
-  const bool alike = std::all_of(axes.begin(), axes.end(), [&](int a) { return a == axes[0]; });
-  if (!alike) {
+  const bool same_dim = std::all_of(axes.begin(), axes.end(), [&](int a) { return a == axes[0]; });
+  if (!same_dim) {
     ThrowError(ErrorKind::kNotImplemented, site, "associative_scan: axis ", axis,
                " counts from the end of arrays of different ranks; give an axis that counts from "
                "the front");
@@ -472,8 +477,8 @@ std::vector<Array> AssociativeScanFlat(const FlatArgs& elems, bool reverse, int 
         });
       return all;
     };
-    return reverse ? flipped(ScanPairs(flipped(xs), axes[0], site, combine))
-                   : ScanPairs(xs, axes[0], site, combine);
+    return reverse ? flipped(ScanByPairs(flipped(xs), axes[0], site, combine))
+                   : ScanByPairs(xs, axes[0], site, combine);
   });
 }
 
@@ -481,13 +486,13 @@ int64_t LeadingSize(const FlatArgs& xs, const Site& site) {
   return ScanLength({{}, xs, -1, false}, site);
 }
 
-Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t size, const Site& site) {
+Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t row_size, const Site& site) {
   return Apply1("map", site, {x}, [&](ir::Builder&, std::vector<ir::Value> in) {
     const ir::Value part = ir::SliceInDim(in[0], 0, first, last);
-    if (size == 0) return part;
+    if (row_size == 0) return part;
     Dims shape = part.shape();
-    shape[0] = size;
-    shape.insert(shape.begin(), (last - first) / size);
+    shape[0] = row_size;
+    shape.insert(shape.begin(), (last - first) / row_size);
     return ir::Reshape(part, shape);
   });
 }

@@ -36,9 +36,9 @@ std::vector<Array> AssociativeScanFlat(
         combine);
 // Returns the common size of the leading dims of `xs`, for lax::map.
 int64_t LeadingSize(const FlatArgs& xs, const Site& site);
-// Returns the elements [first, last) of x along its leading dim. If `size` is not 0, the leading
-// dim is split into rows of `size` elements.
-Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t size, const Site& site);
+// Returns the elements [first, last) of x along its leading dim. If `row_size` is not 0, the
+// leading dim is split into rows of `row_size` elements.
+Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t row_size, const Site& site);
 // Returns `parts` with its first two dims joined, followed by the elements of `rest` if it is
 // valid.
 Array JoinedParts(const Array& parts, const Array& rest, const Site& site);
@@ -64,11 +64,11 @@ Array IndexOfBranch(const Arg& index, size_t size);
 
 }  // namespace internal
 
-// How many steps one turn of a loop takes. The number does not change any value.
+// The number of steps that one turn of a loop takes. The number does not change any value.
 struct Unroll {
   int64_t steps = 1;  // 0 takes all steps in one turn
   Unroll() = default;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the number; true: all
+  // NOLINTBEGIN(google-explicit-constructor): reads as the number; true stands for all steps
   Unroll(int n) : steps(n) {}
   Unroll(int64_t n) : steps(n) {}
   Unroll(bool all) : steps(all ? 0 : 1) {}
@@ -134,7 +134,8 @@ T associative_scan(const F& fn, const T& elems, bool reverse = false, int axis =
 namespace lax {
 
 struct MapOptions {
-  // number of elements that vmap maps at a time; -1 for one, without vmap; 0 for all
+  // number of elements that vmap maps at a time: 0 maps all at once, -1 maps one at a time without
+  // vmap
   int64_t batch_size = -1;
 };
 // Applies f to each element along the leading dims of xs, one after the other, and stacks the
@@ -143,8 +144,8 @@ struct MapOptions {
 // -1. Reference: jax.lax.map.
 template <class F, class X>
 auto map(const F& f, const X& xs, MapOptions options = {}, Site site = Site::Here()) {
-  const auto one = [&](NoneType, const X& x) { return std::pair(None, f(x)); };
-  if (options.batch_size == -1) return scan(one, None, xs, {}, site).second;
+  const auto map_one = [&](NoneType, const X& x) { return std::pair(None, f(x)); };
+  if (options.batch_size == -1) return scan(map_one, None, xs, {}, site).second;
   if (options.batch_size < -1) {
     internal::ThrowError(ErrorKind::kValueError, site, "lax::map: batch_size is ",
                          options.batch_size,
@@ -159,8 +160,8 @@ auto map(const F& f, const X& xs, MapOptions options = {}, Site site = Site::Her
   };
   const auto mapped = vmap([&](const X& x) { return f(x); }, 0, 0, {}, site);
   if (batches == 0) return mapped(xs);
-  const auto many = [&](NoneType, const X& x) { return std::pair(None, mapped(x)); };
-  const auto parts = scan(many, None, part(0, batched, size), {}, site).second;
+  const auto map_batch = [&](NoneType, const X& x) { return std::pair(None, mapped(x)); };
+  const auto parts = scan(map_batch, None, part(0, batched, size), {}, site).second;
   const auto joined = [&](const Array& x, const Array& rest) {
     return internal::JoinedParts(x, rest, site);
   };
@@ -171,18 +172,19 @@ auto map(const F& f, const X& xs, MapOptions options = {}, Site site = Site::Her
 }  // namespace lax
 
 // Returns the first of the values init, body_fun(init), body_fun(body_fun(init)) and so on for
-// which cond_fun, which returns a bool scalar, is false. It has forward-mode derivatives only, as
-// the number of iterations is not known. Errors: TYPE_ERROR if cond_fun returns another type, or if
-// body_fun returns another type than it is given. Reference: jax.lax.while_loop.
+// which cond_fun, which returns a bool scalar, is false. while_loop has forward-mode derivatives
+// only, because the number of iterations is not known. Errors: TYPE_ERROR if cond_fun returns
+// another type, or if body_fun returns another type than it is given. Reference:
+// jax.lax.while_loop.
 template <class P, class F, class C>
 C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Site::Here()) {
   using Tuple = std::tuple<C>;
-  using Holds = internal::ResultOf<P, Tuple>;
+  using Condition = internal::ResultOf<P, Tuple>;
   using R = internal::ResultOf<F, Tuple>;
-  static_assert(std::is_same_v<Holds, Array>, "cond_fun of while_loop must return an Array");
+  static_assert(std::is_same_v<Condition, Array>, "cond_fun of while_loop must return an Array");
   static_assert(std::is_same_v<R, C>, "body_fun of while_loop must return a carry of init's type");
   const Tuple tuple(init);
-  std::optional<Holds> holds;
+  std::optional<Condition> condition_like;
   std::optional<R> like;
   const internal::TreeBody<F, Tuple, R> body{body_fun, tuple, &like};
   const TreeNode want = internal::FlattenFilled(init).tree;
@@ -193,9 +195,9 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
         "body_fun output and input must have identical types, but the pytrees differ; ", site);
     return out;
   };
-  const std::vector<Array> out =
-      internal::RunWhile(internal::FlattenArgs(init, "init_val"), site,
-                         internal::TreeBody<P, Tuple, Holds>{cond_fun, tuple, &holds}, checked);
+  const std::vector<Array> out = internal::RunWhile(
+      internal::FlattenArgs(init, "init_val"), site,
+      internal::TreeBody<P, Tuple, Condition>{cond_fun, tuple, &condition_like}, checked);
   return internal::UnflattenFilled(*like, out);
 }
 
@@ -204,11 +206,11 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
 //
 // If both bounds are numbers, i is a weak s32 and the derivatives are those of scan. A bound may
 // also be an array, an integer scalar; the derivatives are then those of while_loop. i is still a
-// weak s32, unless an array among the bounds is traced, is u32 or has more than 32 bits. Otherwise
-// i has the dtype of lower or, if lower is a number, of upper. JAX reads array bounds whose
-// contents are known while it traces. In JAX the derivatives are those of scan for such bounds,
-// too. Errors: TYPE_ERROR for a bound that is no integer, VALUE_ERROR for a number that an s32
-// cannot hold.
+// weak s32, unless an array among the bounds is traced, is u32 or has more than 32 bits. With such
+// an array, i has the dtype of lower or, if lower is a number, of upper. JAX reads array bounds
+// whose contents are known while it traces. In JAX the derivatives are those of scan for such
+// bounds, too. Errors: TYPE_ERROR for a bound that is no integer, VALUE_ERROR for a number that an
+// s32 cannot hold.
 template <class F, class C>
 C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init) {
   const auto next = [&](const Array& i, const C& val) {
@@ -240,7 +242,7 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
   using R = ResultOf<std::tuple_element_t<0, Branches>, Tuple>;
   const Tuple tuple(args...);
   std::optional<R> like, first;
-  const auto call = [&](const auto& branch) {
+  const auto body_of = [&](const auto& branch) {
     using F = std::decay_t<decltype(branch)>;
     static_assert(std::is_same_v<ResultOf<F, Tuple>, R>,
                   "the branches of cond and switch_ must return the same type");
@@ -256,7 +258,7 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
   const auto paths = [&] { return LeafPaths(internal::FlattenFilled(*first).tree, "result"); };
   return std::apply(
       [&](const auto&... branch) {
-        const std::tuple bodies(call(branch)...);
+        const std::tuple bodies(body_of(branch)...);
         const std::vector<Array> out = std::apply(
             [&](const auto&... body) {
               return RunBranches(name, index, FlattenArgs(tuple, "operands"), site,
@@ -280,7 +282,8 @@ auto cond(const Arg& pred, const F& true_fun, const G& false_fun, const A&... op
 }
 
 // Returns branches[index](operands...). `branches` is a tuple of functions; index, an integer
-// scalar, is clamped to [0, number of branches). Otherwise like cond. Reference: jax.lax.switch.
+// scalar, is clamped to [0, number of branches). Derivatives, vmap and errors are those of cond.
+// Reference: jax.lax.switch.
 template <class... F, class... A>
 auto switch_(const Arg& index, const std::tuple<F...>& branches, const A&... operands) {
   static_assert(sizeof...(F) > 0, "switch_ needs at least one branch");

@@ -26,7 +26,7 @@ using ::testing::Pointwise;
 using testing::Values;
 using testing::Vec;
 
-TEST(ScanTest, CarriesAndStacks) {
+TEST(ScanTest, ReturnsTheLastCarryAndTheStackedResults) {
   const auto f = [](Array xs, Array scale) {
     return scan(
         [&](Array c, Array x) {
@@ -40,7 +40,7 @@ TEST(ScanTest, CarriesAndStacks) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 60, 120));
 }
 
-TEST(ScanTest, GradientThroughMatchesTheProduct) {
+TEST(ScanTest, GradientOfAProductByScanIsThatOfThePower) {
   const auto f = [](Array x) {
     return grad([](Array w) {
       return scan([&](Array c, Array) { return std::make_pair(c * w, std::tuple<>()); }, w * 0 + 1,
@@ -98,16 +98,16 @@ TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
 
 // Computes the square root by Newton's method, until the value no longer changes.
 Array NewtonSqrt(const Array& x) {
-  const auto moves = [&](const std::pair<Array, Array>& c) {
+  const auto still_changes = [&](const std::pair<Array, Array>& c) {
     return lax::gt(abs(c.first - c.second), 1e-6 * x);
   };
   const auto step = [&](const std::pair<Array, Array>& c) {
     return std::pair(0.5 * (c.first + x / c.first), c.first);
   };
-  return while_loop(moves, step, std::pair(x, x * 2)).first;
+  return while_loop(still_changes, step, std::pair(x, x * 2)).first;
 }
 
-TEST(WhileTest, RunsUntilTheCapturedValueIsNear) {
+TEST(WhileTest, StopsWhenTheSquareRootHasConverged) {
   EXPECT_NEAR(Values([](Array x) { return NewtonSqrt(x); }, Host({9}, {}))[0], 3, 1e-5);
   const auto batched = [](Array x) { return vmap(NewtonSqrt)(x); };
   const auto roots = Values(batched, Vec({1, 4, 10000}));
@@ -125,7 +125,7 @@ TEST(WhileTest, HasForwardDerivativesOnly) {
   EXPECT_THAT(e.what(), HasSubstr("control_flow_test.cc:"));
 }
 
-TEST(WhileTest, RefusesTypesThatDiffer) {
+TEST(WhileTest, RefusesAPredicateOrCarryOfAnotherType) {
   const auto same = [](Array x) { return x; };
   const Error pred =
       ErrorOf([&] { trace([&](Array x) { return while_loop(same, same, x); }, abstract({3})); });
@@ -144,7 +144,7 @@ TEST(WhileTest, RefusesTypesThatDiffer) {
   EXPECT_THAT(carry.what(), HasSubstr("init_val has type f32[3] but the corresponding output"));
 }
 
-TEST(ForiTest, AddsUp) {
+TEST(ForiTest, ComputesValuesAndGradients) {
   const auto power = [](Array x, Array n) {
     return fori_loop(
         0, n, [&](Array, Array c) { return c * x; }, x * 0 + 1);
@@ -168,7 +168,7 @@ TEST(ForiTest, AddsUp) {
               ElementsAre(5));
 }
 
-TEST(ForiTest, RefusesBoundsThatAreNoIntegers) {
+TEST(ForiTest, RefusesBoundsThatAreNoS32Scalars) {
   const auto error = [](const std::function<Array(Array)>& f) {
     return std::string(ErrorOf([&] { trace(f, abstract({2})); }).what());
   };
@@ -199,7 +199,7 @@ TEST(CondTest, RunsOneFunctionOnTreesAndCaptures) {
   EXPECT_THAT(Values(always, Vec({1, 2})), ElementsAre(2, 3));
 }
 
-TEST(CondTest, GradientIsThatOfTheFunctionThatRan) {
+TEST(CondTest, GradientIsThatOfTheSelectedFunction) {
   const auto f = [](Array x) {
     return grad([](Array v) {
       return cond(
@@ -280,16 +280,16 @@ TEST(ScanTest, RefusesACarryOfAnotherType) {
 
 // ---- associative_scan, lax::map. ----
 
-ir::Array Counting(int64_t n) {
+ir::Array OneTo(int64_t n) {
   std::vector<double> numbers(n);
   for (int64_t i = 0; i < n; ++i) numbers[i] = static_cast<double>(i + 1);
   return Vec(numbers);
 }
 
-TEST(AssociativeScanTest, OfEveryLengthFromBothEnds) {
+TEST(AssociativeScanTest, ScansEveryLengthInBothDirections) {
   for (int64_t n = 0; n < 20; ++n) {
-    const ir::Array x = Counting(n);
-    const auto from = [&](bool reverse) {
+    const ir::Array x = OneTo(n);
+    const auto scanned = [&](bool reverse) {
       return Values(
           [reverse](Array x) {
             return associative_scan([](Array a, Array b) { return a + b; }, x, reverse);
@@ -301,12 +301,12 @@ TEST(AssociativeScanTest, OfEveryLengthFromBothEnds) {
       front[i] = static_cast<double>((i + 1) * (i + 2)) / 2;
       back[i] = static_cast<double>(n * (n + 1) - i * (i + 1)) / 2;
     }
-    EXPECT_EQ(from(false), front) << n;
-    EXPECT_EQ(from(true), back) << n;
+    EXPECT_EQ(scanned(false), front) << n;
+    EXPECT_EQ(scanned(true), back) << n;
   }
 }
 
-TEST(AssociativeScanTest, KeepsTheOrderOfWhatDoesNotCommute) {
+TEST(AssociativeScanTest, KeepsTheOrderOfOperandsThatDoNotCommute) {
   const auto f = [](Array m) {
     return associative_scan([](Array a, Array b) { return matmul(a, b); }, m);
   };
@@ -314,16 +314,16 @@ TEST(AssociativeScanTest, KeepsTheOrderOfWhatDoesNotCommute) {
   EXPECT_THAT(Values(f, m), ElementsAre(1, 2, 0, 1, 7, 2, 3, 1, 16, 9, 7, 4));
 }
 
-// Computes a linear recurrence, x[t] = a[t] x[t - 1] + b[t], as a scan of pairs. The gradient of
-// the scan must equal that of scan.
-TEST(AssociativeScanTest, OfTreesAndItsGradient) {
+// Computes a linear recurrence, x[t] = a[t] x[t - 1] + b[t], as an associative_scan of pairs. The
+// values and the gradient must equal those of the recurrence computed by scan.
+TEST(AssociativeScanTest, ScansTreesAndHasTheGradientOfScan) {
   const auto recurrence = [](Array a, Array b) {
     const auto fn = [](const std::pair<Array, Array>& l, const std::pair<Array, Array>& r) {
       return std::pair(l.first * r.first, r.first * l.second + r.second);
     };
     return associative_scan(fn, std::pair(a, b)).second;
   };
-  const auto in_turn = [](Array a, Array b) {
+  const auto by_scan = [](Array a, Array b) {
     const auto step = [](const Array& x, const std::pair<Array, Array>& ab) {
       const Array next = ab.first * x + ab.second;
       return std::pair(next, next);
@@ -331,16 +331,16 @@ TEST(AssociativeScanTest, OfTreesAndItsGradient) {
     return scan(step, 0 * a[0], std::pair(a, b)).second;
   };
   const ir::Array a = Vec({2, .5, 3, -1, 1}), b = Vec({1, 2, 3, 4, 5});
-  EXPECT_EQ(Values(recurrence, a, b), Values(in_turn, a, b));
+  EXPECT_EQ(Values(recurrence, a, b), Values(by_scan, a, b));
   const auto gradient = [](auto f) {
     return
         [f](Array a, Array b) { return grad([f, b](Array a) { return sum(square(f(a, b))); })(a); };
   };
   EXPECT_THAT(Values(gradient(recurrence), a, b),
-              Pointwise(DoubleNear(1e-3), Values(gradient(in_turn), a, b)));
+              Pointwise(DoubleNear(1e-3), Values(gradient(by_scan), a, b)));
 }
 
-TEST(AssociativeScanTest, AlongAnotherAxisAndUnderVmap) {
+TEST(AssociativeScanTest, ScansAlongTheLastAxisAndUnderVmap) {
   const auto sums = [](Array x) {
     return associative_scan([](Array a, Array b) { return a + b; }, x, false, -1);
   };
@@ -349,7 +349,7 @@ TEST(AssociativeScanTest, AlongAnotherAxisAndUnderVmap) {
   EXPECT_THAT(Values([&](Array x) { return vmap(sums)(x); }, x), ElementsAre(1, 3, 6, 4, 9, 15));
 }
 
-TEST(AssociativeScanTest, Refuses) {
+TEST(AssociativeScanTest, RefusesWrongAxesAndSizes) {
   const auto add = [](const std::pair<Array, Array>& a, const std::pair<Array, Array>& b) {
     return std::pair(a.first + b.first, a.second + b.second);
   };
@@ -365,7 +365,7 @@ TEST(AssociativeScanTest, Refuses) {
               AllOf(HasSubstr("axis 1 is out of bounds"), HasSubstr("elems[0]")));
 }
 
-TEST(MapTest, IsTheFunctionOfEachElement) {
+TEST(MapTest, AppliesTheFunctionToEachElement) {
   const auto f = [](Array xs, Array ys) {
     const auto each = [](const std::map<std::string, Array>& x) {
       return std::pair(dot(x.at("a"), x.at("a")), x.at("b") + 1);
@@ -377,7 +377,7 @@ TEST(MapTest, IsTheFunctionOfEachElement) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(8, 9, 10));
 }
 
-TEST(MapTest, InBatchesIsTheSame) {
+TEST(MapTest, TheBatchSizeChangesNoValue) {
   const ir::Array x = Host({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {5, 2});
   const auto with = [&](int64_t batch_size) {
     return Evaluated(
@@ -386,15 +386,15 @@ TEST(MapTest, InBatchesIsTheSame) {
         },
         x)[0];
   };
-  const ir::Array one = with(-1);
-  EXPECT_EQ(one.shape(), (Dims{5, 2}));
+  const ir::Array unbatched = with(-1);
+  EXPECT_EQ(unbatched.shape(), (Dims{5, 2}));
   for (const int64_t size : {0, 1, 2, 3, 5, 9}) {
-    EXPECT_EQ(with(size).ToDoubles(), one.ToDoubles()) << size;
-    EXPECT_EQ(with(size).shape(), one.shape()) << size;
+    EXPECT_EQ(with(size).ToDoubles(), unbatched.ToDoubles()) << size;
+    EXPECT_EQ(with(size).shape(), unbatched.shape()) << size;
   }
 }
 
-TEST(MapTest, Refuses) {
+TEST(MapTest, RefusesScalarsAndNegativeBatchSizes) {
   const auto error = [](const Array& x, int64_t batch_size) {
     return ErrorOf([&] {
       trace(

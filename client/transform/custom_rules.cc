@@ -1,6 +1,6 @@
-// Derivative rules below their templates: traces the function and its rules, checks that their
-// types fit, and emits one op with the function and the rules as its regions (docs/decisions/0015).
-// grad, jvp and vmap find the rules in these regions.
+// The part of derivative rules that is no template: traces the function and its rules, checks that
+// their types fit, and emits one op with the function and the rules as its regions
+// (docs/decisions/0015). grad, jvp and vmap find the rules in these regions.
 #include "client/transform/custom_rules.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace {
 // Counts the rules that are being traced within one another. A rule that calls the function to
 // which it belongs would be traced without end, so tracing fails when the rules are nested too
 // deeply.
-class RuleTrace {
+class RuleDepthGuard {
  public:
-  RuleTrace(const char* name, const Site& site) {
+  RuleDepthGuard(const char* name, const Site& site) {
     if (depth_ >= kMaxDepth) {
       ThrowError(ErrorKind::kValueError, site, "the rules of ", name,
                  " functions nest deeper than ", kMaxDepth,
@@ -28,18 +28,18 @@ class RuleTrace {
     }
     ++depth_;
   }
-  ~RuleTrace() { --depth_; }
-  RuleTrace(const RuleTrace&) = delete;
-  RuleTrace& operator=(const RuleTrace&) = delete;
+  ~RuleDepthGuard() { --depth_; }
+  RuleDepthGuard(const RuleDepthGuard&) = delete;
+  RuleDepthGuard& operator=(const RuleDepthGuard&) = delete;
 
  private:
   static constexpr int kMaxDepth = 8;
   static thread_local int depth_;
 };
-thread_local int RuleTrace::depth_ = 0;
+thread_local int RuleDepthGuard::depth_ = 0;
 
-// Returns the types that have tangents.
-std::vector<Type> InexactOf(const std::vector<Type>& types) {
+// Returns the types that have tangents: those of inexact dtypes.
+std::vector<Type> TypesWithTangents(const std::vector<Type>& types) {
   std::vector<Type> out;
   std::copy_if(types.begin(), types.end(), std::back_inserter(out),
                [](const Type& t) { return ir::IsInexact(t.dtype); });
@@ -51,8 +51,9 @@ std::vector<Type> CotangentTypes(std::vector<Type> types) {
 }
 
 // Throws unless the first results of a rule have the types of the function's results. `rule` is a
-// name such as "Custom JVP rule". `second` describes the second element of its pair, or is "".
-void CheckRulePrimals(const char* rule, const char* second, const std::vector<Type>& want,
+// name such as "Custom JVP rule". `second_element` describes the second element of the rule's pair,
+// or is "".
+void CheckRulePrimals(const char* rule, const char* second_element, const std::vector<Type>& want,
                       const std::vector<Array>& got, const Site& site) {
   for (size_t r = 0; r < want.size(); ++r) {
     ThrowIfNoValue(got[r], site);
@@ -61,7 +62,7 @@ void CheckRulePrimals(const char* rule, const char* second, const std::vector<Ty
     ThrowError(
         ErrorKind::kTypeError, site, rule, " must produce a pair where the first element ",
         "represents the primal output (equal in value to the output of the function, and in ",
-        "particular with leaves of the same shape/dtype)", second,
+        "particular with leaves of the same shape/dtype)", second_element,
         ", but instead its primal output ", r, " has type ", got[r].type().ToString(),
         " while the output of the function has type ", want[r].ToString(),
         hint.empty() ? "" : ". This might be fixed by applying " + hint);
@@ -112,13 +113,13 @@ std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBod
     const Nested fn = TraceFlat(CurrentScope(), types, "custom_jvp", site, body);
     const std::vector<Type> out_types = fn.fn->result_types();
     std::vector<Type> rule_types = types;
-    for (const Type& t : InexactOf(types)) rule_types.push_back(t);
-    const RuleTrace tracing("custom_jvp", site);
+    for (const Type& t : TypesWithTangents(types)) rule_types.push_back(t);
+    const RuleDepthGuard depth_guard("custom_jvp", site);
     const Nested jvp = TraceFlat(
         CurrentScope(), rule_types, "custom_jvp_rule", site, [&](const std::vector<Array>& in) {
           const std::vector<Array> primals(in.begin(), in.begin() + n);
           const std::vector<Array> tangents =
-              FillWithZeros(types, HaveTangents(types), absl::MakeConstSpan(in).subspan(n), site);
+              FillWithZeros(types, TangentMask(types), absl::MakeConstSpan(in).subspan(n), site);
           const std::vector<Array> got = rule(Concat(primals, tangents));
           CheckRulePrimals("Custom JVP rule", "", out_types, got, site);
           std::vector<Array> out(got.begin(), got.begin() + out_types.size());
@@ -181,7 +182,7 @@ std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBod
     const std::vector<Type> types = TypesOf(args.leaves);
     const Nested fn = TraceFlat(CurrentScope(), types, "custom_vjp", site, body);
     const std::vector<Type> out_types = fn.fn->result_types();
-    const RuleTrace tracing("custom_vjp", site);
+    const RuleDepthGuard depth_guard("custom_vjp", site);
     const Nested forward =
         TraceFlat(CurrentScope(), types, "custom_vjp_fwd", site, [&](const std::vector<Array>& in) {
           std::vector<Array> out = fwd(in);
@@ -194,12 +195,12 @@ std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBod
     const std::vector<Type> forward_types = forward.fn->result_types();
     std::vector<Type> rule_types(forward_types.begin() + out_types.size(), forward_types.end());
     const size_t num_residuals = rule_types.size();
-    for (const Type& t : CotangentTypes(InexactOf(out_types))) rule_types.push_back(t);
+    for (const Type& t : CotangentTypes(TypesWithTangents(out_types))) rule_types.push_back(t);
     const Nested backward = TraceFlat(
         CurrentScope(), rule_types, "custom_vjp_bwd", site, [&](const std::vector<Array>& in) {
           const std::vector<Array> residuals(in.begin(), in.begin() + num_residuals);
           const std::vector<Array> cotangents =
-              FillWithZeros(CotangentTypes(out_types), HaveTangents(out_types),
+              FillWithZeros(CotangentTypes(out_types), TangentMask(out_types),
                             absl::MakeConstSpan(in).subspan(num_residuals), site);
           return CheckedCotangents(args, bwd(Concat(residuals, cotangents)), site);
         });
@@ -267,7 +268,8 @@ struct TracedRoot {
   Arrays FAt(const Arrays& x, const Arrays& params) const {
     return CallFunction(f, Concat(x, params), "custom_root", site);
   }
-  void Check(const char* name, const Arrays& got) const {
+  // Throws unless the results of the function `name` have the types of the guess.
+  void CheckTypes(const char* name, const Arrays& got) const {
     for (size_t i = 0; i < got.size(); ++i) {
       ThrowIfNoValue(got[i], site);
       const Type &have = got[i].type(), &want = call.guess.leaves[i].type();
@@ -291,24 +293,23 @@ Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& solve_
               int depth) {
   const auto n = static_cast<int64_t>(params.size()),
              m = static_cast<int64_t>(solve_captures.size());
-  const auto solved = [&](const Arrays& in) {
+  const auto solve = [&](const Arrays& in) {
     return CallFunction(root.solve, in, "custom_root", root.site);
   };
-  if (depth == 0) return solved(Concat(params, solve_captures));
-  // Since f(x(p), p) = 0, the derivative of f by x times dx is minus the derivative of f by p times
-  // dp.
+  if (depth == 0) return solve(Concat(params, solve_captures));
+  // Since f(x(p), p) = 0, dx solves df/dx dx = -df/dp dp.
   const auto rule = [&](const Arrays& in) {
     const Arrays p(in.begin(), in.begin() + n), h(in.begin() + n, in.begin() + n + m),
         dp(in.begin() + n + m, in.begin() + n + m + n);
     Arrays x = RootOf(root, p, h, depth - 1);
     const Arrays both = JvpFlat(AsFlatArgs(p, "params"), dp, root.site,
                                 [&](const Arrays& q) { return root.FAt(x, q); });
-    const Arrays change(both.begin() + static_cast<int64_t>(x.size()), both.end());
+    const Arrays df(both.begin() + static_cast<int64_t>(x.size()), both.end());
     const LinearizedFlat at_x = LinearizeFlat("custom_root", AsFlatArgs(x, "x"), root.site,
                                               [&](const Arrays& y) { return root.FAt(y, p); });
     const auto g = [&](const Arrays& dx) { return PushForward(*at_x.linear, dx); };
-    const Arrays minus_dx = root.call.tangent_solve(g, change);
-    root.Check("tangent_solve", minus_dx);
+    const Arrays minus_dx = root.call.tangent_solve(g, df);
+    root.CheckTypes("tangent_solve", minus_dx);
     for (const Array& dx : minus_dx) {
       x.push_back(Apply1("neg", root.site, {dx}, [](ir::Builder&, const std::vector<ir::Value>& v) {
         return ir::Neg(v[0]);
@@ -316,7 +317,7 @@ Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& solve_
     }
     return x;
   };
-  return CustomJvpFlat(AsFlatArgs(Concat(params, solve_captures), "params"), root.site, solved,
+  return CustomJvpFlat(AsFlatArgs(Concat(params, solve_captures), "params"), root.site, solve,
                        rule);
 }
 
@@ -335,7 +336,7 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site) {
     TracedRoot root{call, nullptr, nullptr, site};
     const Nested f = TraceFlat(CurrentScope(), types, "custom_root", site, [&](const Arrays& x) {
       Arrays out = call.f(x);
-      root.Check("f", out);
+      root.CheckTypes("f", out);
       return out;
     });
     root.f = f.fn;
@@ -343,7 +344,7 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site) {
         TraceFlat(CurrentScope(), TypesOf(f.captures), "custom_root", site, [&](const Arrays& p) {
           Arrays out =
               call.solve([&](const Arrays& x) { return root.FAt(x, p); }, call.guess.leaves);
-          root.Check("solve", out);
+          root.CheckTypes("solve", out);
           return out;
         });
     root.solve = solve.fn;

@@ -42,12 +42,13 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site);
 
 }  // namespace internal
 
-// Returns f with a derivative rule. rule(primals, tangents) returns a pair {f's result, its
-// tangent}. Both arguments are the tuple of f's arguments, and the tangent is linear in `tangents`.
-// The tangent of an integer is zero as an argument of the rule, and ignored as a result. A static
-// value is the same in `primals` and `tangents`. grad transposes the rule; vmap maps it. Values
-// that f or the rule captures must not be differentiated. The rule must call the function that was
-// given here, not the one that is returned.
+// Returns f with a derivative rule. rule(primals, tangents) returns a pair {f's result, the
+// result's tangent}. `primals` is the tuple of f's arguments, `tangents` a tuple of the same types
+// with their tangents. The result's tangent is linear in `tangents`. The tangent of an integer is
+// zero as an argument of the rule, and ignored as a result. A static value is the same in `primals`
+// and `tangents`. grad transposes the rule; vmap maps it. Values that f or the rule captures must
+// not be differentiated. The rule must call the function that was given here, not the one that is
+// returned.
 //   auto log1pexp = custom_jvp(
 //       [](const Array& x) { return lax::log1p(lax::exp(x)); },
 //       [](const auto& primals, const auto& tangents) {
@@ -145,15 +146,15 @@ auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
       std::vector<Array> rest = in;
       const Residuals residuals = internal::TakeFront(&rest, fwd_like->second);
       const Tuple got = bwd(residuals, internal::UnflattenFilled(fwd_like->first, rest));
-      const Flat out = flatten(got), given = flatten(tuple);
+      const Flat out = flatten(got), arguments = flatten(tuple);
       internal::CheckSameStructure(
-          given.tree, out.tree, "output", ErrorKind::kTypeError,
+          arguments.tree, out.tree, "output", ErrorKind::kTypeError,
           "Custom VJP bwd rule must produce an output with the same container (pytree) structure "
           "as the args tuple of the primal function; ",
           site);
       std::vector<Array> cotangents;  // cotangents of the arguments that are not holes
       for (size_t i = 0; i < out.leaves.size(); ++i)
-        if (given.leaves[i].valid()) cotangents.push_back(out.leaves[i]);
+        if (arguments.leaves[i].valid()) cotangents.push_back(out.leaves[i]);
       return cotangents;
     };
     const std::vector<Array> out = internal::CustomVjpFlat(
@@ -170,12 +171,12 @@ struct LinearSolveOptions {
 };
 // Returns the x of the linear equation matvec(x) = b that solve(matvec, b) finds. Derivatives are
 // found by implicit differentiation: solve itself, which may loop until it has converged, is not
-// differentiated. x and b are trees of the same kind. The result has derivatives by b and by what
-// matvec captures, but not by what only solve captures. A gradient runs transpose_solve(vecmat, b),
-// where vecmat is the transpose of matvec. Errors: TYPE_ERROR or VALUE_ERROR if the result of one
-// of the functions has another structure or type than b. Without transpose_solve, grad throws
-// TYPE_ERROR ("transpose_solve required for backwards mode automatic differentiation"). Reference:
-// jax.lax.custom_linear_solve.
+// differentiated. x and b are trees of the same kind. The result has derivatives by b and by values
+// that matvec captures, but not by values that only solve captures. A gradient runs
+// transpose_solve(vecmat, b), where vecmat is the transpose of matvec. Errors: TYPE_ERROR or
+// VALUE_ERROR if the result of one of the functions has another structure or type than b. Without
+// transpose_solve, grad throws TYPE_ERROR ("transpose_solve required for backwards mode automatic
+// differentiation"). Reference: jax.lax.custom_linear_solve.
 template <class M, class B, class S, class T = NoneType>
 B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& transpose_solve = {},
                       LinearSolveOptions options = {}, Site site = Site::Here()) {
@@ -224,21 +225,21 @@ B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& tran
   }
 }
 
-// Returns the x of f(x) = 0 that solve(f, initial_guess) finds. The result has derivatives by what
-// f captures, which are found by implicit differentiation, but not by the guess or by what only
-// solve captures. x, f(x) and y below are trees of the guess's type. tangent_solve(g, y) returns
-// the x of g(x) = y, where g is f linearized at the root; for scalars that is y / g(1).
-// tangent_solve must not capture anything that is differentiated. First and second derivatives do
-// not differentiate solve, which may loop until it has converged; third derivatives do. Errors:
-// TYPE_ERROR if one of the functions returns another structure than the guess's, VALUE_ERROR if it
-// returns another type. Reference: jax.lax.custom_root.
+// Returns the x of f(x) = 0 that solve(f, initial_guess) finds. The result has derivatives by
+// values that f captures, but not by the guess or by values that only solve captures. The
+// derivatives are found by implicit differentiation. x, f(x) and y below are trees of the guess's
+// type. tangent_solve(g, y) returns the x of g(x) = y, where g is f linearized at the root; for
+// scalars that is y / g(1). tangent_solve must not capture anything that is differentiated. First
+// and second derivatives do not differentiate solve, which may loop until it has converged; third
+// derivatives do. Errors: TYPE_ERROR if one of the functions returns another structure than the
+// guess's, VALUE_ERROR if it returns another type. Reference: jax.lax.custom_root.
 template <class F, class X, class S, class T>
 X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tangent_solve,
               Site site = Site::Here()) {
   static_assert(std::is_invocable_r_v<X, const F&, const X&>,
                 "f of custom_root must return a tree of the guess's type");
   const internal::FlatArgs guess = internal::FlattenArgs(initial_guess, "initial_guess");
-  const auto checked = [&](const char* name, const X& x) {
+  const auto checked_leaves = [&](const char* name, const X& x) {
     const Flat out = flatten(x);
     internal::CheckSameStructure(
         guess.tree, out.tree, "initial_guess", ErrorKind::kTypeError,
@@ -246,19 +247,20 @@ X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tange
     return out.leaves;
   };
   // Turns a function of leaves into a function of trees.
-  const auto of_trees = [&](internal::FlatBody fn) {
+  const auto tree_function = [&](internal::FlatBody fn) {
     return [&initial_guess, fn](const X& x) -> X {
       return unflatten(initial_guess, fn(flatten(x).leaves));
     };
   };
   const auto flat_f = [&](const std::vector<Array>& x) {
-    return checked("f", f(unflatten(initial_guess, x)));
+    return checked_leaves("f", f(unflatten(initial_guess, x)));
   };
   const auto flat_solve = [&](internal::FlatBody fn, const std::vector<Array>& x) {
-    return checked("solve", solve(of_trees(fn), unflatten(initial_guess, x)));
+    return checked_leaves("solve", solve(tree_function(fn), unflatten(initial_guess, x)));
   };
   const auto flat_tangent_solve = [&](internal::FlatBody fn, const std::vector<Array>& y) {
-    return checked("tangent_solve", tangent_solve(of_trees(fn), unflatten(initial_guess, y)));
+    return checked_leaves("tangent_solve",
+                          tangent_solve(tree_function(fn), unflatten(initial_guess, y)));
   };
   return unflatten(initial_guess,
                    internal::RunRoot({guess, flat_f, flat_solve, flat_tangent_solve}, site));

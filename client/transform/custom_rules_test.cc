@@ -37,8 +37,8 @@ using testing::Vec;
 const auto kNaiveLog1pExp = [](const Array& x) { return lax::log1p(lax::exp(x)); };
 Array Log1pExp(const Array& x) {
   return custom_jvp(kNaiveLog1pExp, [](const auto& primals, const auto& tangents) {
-    const Array at = std::get<0>(primals), dx = std::get<0>(tangents);
-    return std::pair(kNaiveLog1pExp(at), lax::logistic(at) * dx);
+    const Array primal = std::get<0>(primals), dx = std::get<0>(tangents);
+    return std::pair(kNaiveLog1pExp(primal), lax::logistic(primal) * dx);
   })(x);
 }
 
@@ -74,7 +74,7 @@ Point Scaled(const Point& p, int n) {
       })(p, n);
 }
 
-TEST(CustomJvpTest, TakesAndGivesTrees) {
+TEST(CustomJvpTest, ArgumentsAndResultsMayBeTrees) {
   const auto f = [](Array x, Array y) {
     const auto loss = [](const Point& p) {
       const Point q = Scaled(p, 3);
@@ -88,7 +88,7 @@ TEST(CustomJvpTest, TakesAndGivesTrees) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(6, 8));
 }
 
-TEST(CustomJvpTest, TangentsOfIntegersAreZerosThatNobodyReads) {
+TEST(CustomJvpTest, TangentsOfIntegersAreZerosAndAreIgnoredAsResults) {
   const auto f = [](Array x, Array n) {
     const auto power = custom_jvp(
         [](const Array& a, const Array& k) { return std::pair(a * k.astype(kF32), k + 1); },
@@ -103,14 +103,14 @@ TEST(CustomJvpTest, TangentsOfIntegersAreZerosThatNobodyReads) {
   EXPECT_THAT(Values(f, Vec({1, 2}), Vec({3, 4}, kS32)), ElementsAre(7, 7));
 }
 
-TEST(CustomJvpTest, UnderVmapScanCheckpointAndShardMap) {
+TEST(CustomJvpTest, WorksUnderVmapScanCheckpointAndShardMap) {
   const std::vector<double> want = {1 / (1 + std::exp(-1.)), 1 / (1 + std::exp(-2.))};
-  const auto mapped = [](Array x) { return vmap(grad(Log1pExp))(x); };
-  EXPECT_THAT(Values(mapped, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
-  const auto other_way = [](Array x) {
+  const auto vmap_of_grad = [](Array x) { return vmap(grad(Log1pExp))(x); };
+  EXPECT_THAT(Values(vmap_of_grad, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
+  const auto grad_of_vmap = [](Array x) {
     return grad([](Array y) { return sum(vmap(Log1pExp)(y)); })(x);
   };
-  EXPECT_THAT(Values(other_way, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
+  EXPECT_THAT(Values(grad_of_vmap, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
   const auto scanned = [](Array x) {
     return grad([](Array y) {
       const auto step = [](Array c, Array v) { return std::pair(c + Log1pExp(v), None); };
@@ -118,10 +118,10 @@ TEST(CustomJvpTest, UnderVmapScanCheckpointAndShardMap) {
     })(x);
   };
   EXPECT_THAT(Values(scanned, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
-  const auto again = [](Array x) {
+  const auto checkpointed = [](Array x) {
     return grad([](Array y) { return sum(checkpoint(Log1pExp)(y)); })(x);
   };
-  EXPECT_THAT(Values(again, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
+  EXPECT_THAT(Values(checkpointed, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
   const auto sharded = [](Array x) {
     return shard_map(
         [](Array b) { return grad([](Array c) { return lax::psum(sum(Log1pExp(c)), "i"); })(b); },
@@ -130,7 +130,7 @@ TEST(CustomJvpTest, UnderVmapScanCheckpointAndShardMap) {
   EXPECT_THAT(Values(sharded, Vec({1, 2})), Pointwise(DoubleNear(1e-6), want));
 }
 
-TEST(CustomJvpTest, NumbersAreArrays) {
+TEST(CustomJvpTest, NumberArgumentsBecomeArrays) {
   EXPECT_THAT(Values(
                   [](Array x) {
                     const auto twice = custom_jvp(
@@ -145,7 +145,7 @@ TEST(CustomJvpTest, NumbersAreArrays) {
               ElementsAre(6));
 }
 
-TEST(CustomJvpTest, ACapturedValueIsNotDifferentiated) {
+TEST(CustomJvpTest, RefusesDifferentiationByACapturedValue) {
   const auto f = [](Array x, Array w) {
     const auto scaled = [&](const Array& k) {
       return custom_jvp([k](const Array& a) { return a * k; },
@@ -181,7 +181,7 @@ Error JvpRefusal(const Rule& rule) {
   });
 }
 
-TEST(CustomJvpTest, RulesThatDoNotFitAreTold) {
+TEST(CustomJvpTest, RefusesRulesOfOtherTypesOrStructures) {
   using T = std::tuple<Array>;
   const Error primal = JvpRefusal(
       [](const T& p, const T& t) { return std::pair(sum(std::get<0>(p)), std::get<0>(t)); });
@@ -222,7 +222,7 @@ Array CallsItself(const Array& x) {
                       return std::pair(CallsItself(std::get<0>(primals)), std::get<0>(tangents));
                     })(x);
 }
-TEST(CustomJvpTest, ARuleThatCallsItsOwnFunctionIsRefused) {
+TEST(CustomJvpTest, RefusesARuleThatCallsItsOwnFunction) {
   const Error e = ErrorOf([] { trace(CallsItself, abstract({3})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(), HasSubstr("a rule calls the function that it belongs to"));
@@ -281,7 +281,7 @@ TEST(CustomVjpTest, SecondDerivativesGoThroughFwdAndBwd) {
               Pointwise(DoubleNear(1e-6), {-3 * std::sin(0.5)}));
 }
 
-TEST(CustomVjpTest, UnderJitVmapScanCheckpointAndShardMap) {
+TEST(CustomVjpTest, WorksUnderJitVmapScanCheckpointAndShardMap) {
   const std::vector<double> want = {2 * std::cos(1.), 2 * std::cos(2.)};
   const auto twice = [](Array x) { return SineTimes(x, ones_like(x) * 2); };
   const auto gradient = [](auto f) {
@@ -305,7 +305,7 @@ TEST(CustomVjpTest, UnderJitVmapScanCheckpointAndShardMap) {
   EXPECT_THAT(Values(sharded, Vec({1, 2})), near());
 }
 
-TEST(CustomVjpTest, WhatABatchSharesGetsTheSumOfItsGradients) {
+TEST(CustomVjpTest, AnUnmappedArgumentGetsTheSumOfTheBatchsGradients) {
   const auto f = [](Array x, Array w) {
     const auto product =
         custom_vjp([](const Array& a, const Array& b) { return a * b; },
@@ -318,7 +318,7 @@ TEST(CustomVjpTest, WhatABatchSharesGetsTheSumOfItsGradients) {
   EXPECT_THAT(Values(f, Vec({1, 2, 4}), Host({5}, {})), ElementsAre(7));
 }
 
-TEST(CustomVjpTest, ForwardModeIsRefusedByThePlan) {
+TEST(CustomVjpTest, DropRulesAndVmapRefuseForwardMode) {
   const auto traced = trace(
       [](Array x) {
         return jvp([](Array y) { return ClipGradient(y, 1); }, std::tuple(x),
@@ -344,7 +344,7 @@ TEST(CustomVjpTest, ForwardModeIsRefusedByThePlan) {
   EXPECT_THAT(mapped.what(), HasSubstr("can't apply forward-mode differentiation (jvp)"));
 }
 
-TEST(CustomVjpTest, RulesThatDoNotFitAreTold) {
+TEST(CustomVjpTest, RefusesRulesOfOtherTypesOrStructures) {
   const auto same = [](const Array& a) { return a; };
   const auto keep = [](const Array& a) { return std::pair(a, a); };
   const auto refusal = [&](const auto& fwd, const auto& bwd) {
@@ -382,7 +382,7 @@ TEST(CustomVjpTest, RulesThatDoNotFitAreTold) {
                         "(pytree) structure as the args tuple of the primal function"));
 }
 
-TEST(CustomVjpTest, ACotangentVariesAsItsArgument) {
+TEST(CustomVjpTest, ACotangentMustVaryOverTheAxesOfItsArgument) {
   const Error e = ErrorOf([] {
     trace(shard_map(
               [](Array b) {
@@ -443,7 +443,7 @@ Point SolvePair(const Array& p, const Array& q, const Point& b) {
   return lax::custom_linear_solve(matvec, b, solve, transpose_solve);
 }
 
-TEST(LinearSolveTest, TreesAndATransposeThatIsAnotherMap) {
+TEST(LinearSolveTest, SolvesTreesWithAnAsymmetricMatvec) {
   const auto gradients = [](Array p, Array q, Array x, Array y) {
     return grad<0, 1, 2, 3>([](Array a, Array c, Array u, Array v) {
       const Point z = SolvePair(a, c, Point{u, v});
@@ -459,7 +459,7 @@ TEST(LinearSolveTest, TreesAndATransposeThatIsAnotherMap) {
   EXPECT_THAT(out[3].ToDoubles(), Pointwise(DoubleNear(1e-5), {-1 + 0.25}));
 }
 
-TEST(LinearSolveTest, UnderVmapAndSecondOrder) {
+TEST(LinearSolveTest, WorksUnderVmapAndInSecondDerivatives) {
   const auto mapped = [](Array a, Array b) {
     return vmap(grad([](Array c, Array d) { return sum(SolveByWhile(c, d)); }), {0, None})(a, b);
   };
@@ -503,7 +503,7 @@ TEST(LinearSolveTest, AFixedPointHasItsImplicitGradient) {
   EXPECT_NEAR(Values(slope, Host({0.8}, {}))[0], std::cos(x) / (1 + 0.8 * std::sin(x)), 1e-4);
 }
 
-TEST(LinearSolveTest, WhatDoesNotFitIsTold) {
+TEST(LinearSolveTest, RefusesFunctionsOfOtherTypes) {
   const auto twice = [](const Array& x) { return x * 2; };
   const auto half = [](const auto&, const Array& b) { return b / 2; };
   const auto refusal = [](const auto& matvec, const auto& solve, DType dtype = kF32) {
@@ -512,9 +512,9 @@ TEST(LinearSolveTest, WhatDoesNotFitIsTold) {
             abstract({3}, dtype));
     });
   };
-  const Error wrong = refusal([](const Array& x) { return sum(x); }, half);
-  EXPECT_EQ(wrong.kind(), ErrorKind::kValueError);
-  EXPECT_THAT(wrong.what(),
+  const Error error = refusal([](const Array& x) { return sum(x); }, half);
+  EXPECT_EQ(error.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(error.what(),
               AllOf(HasSubstr("matvec() output shapes must match b, got f32[] and f32[3] for b"),
                     HasSubstr("custom_rules_test.cc:")));
   EXPECT_THAT(refusal(twice, [](const auto&, const Array& b) { return sum(b); }).what(),
@@ -564,7 +564,7 @@ TEST(RootTest, HasTheDerivativesOfTheRoot) {
 }
 
 // Finds the tree {x, y} with x + y = s and x y = p, by the quadratic formula.
-TEST(RootTest, IsOfTrees) {
+TEST(RootTest, TheRootMayBeATree) {
   using Pair = std::pair<Array, Array>;
   const auto larger = [](Array s, Array p) {
     const auto f = [&](const Pair& v) {
@@ -590,7 +590,7 @@ TEST(RootTest, IsOfTrees) {
   EXPECT_NEAR(out[1].At(0), -1, 1e-5);  // the gradient by p is -1 / (x - y)
 }
 
-TEST(RootTest, WhatDoesNotFitIsTold) {
+TEST(RootTest, RefusesFunctionsOfOtherTypes) {
   const auto same = [](const Array& x) { return x; };
   const auto keep = [](const auto&, const Array& x) { return x; };
   const auto total = [](const auto&, const Array& x) { return sum(x); };
@@ -600,9 +600,9 @@ TEST(RootTest, WhatDoesNotFitIsTold) {
       trace([&](Array x) { return lax::custom_root(f, x, solve, tangent); }, abstract({3}, dtype));
     });
   };
-  const Error wrong = refusal([](const Array& x) { return sum(x); }, keep, keep);
-  EXPECT_EQ(wrong.kind(), ErrorKind::kValueError);
-  EXPECT_THAT(wrong.what(),
+  const Error error = refusal([](const Array& x) { return sum(x); }, keep, keep);
+  EXPECT_EQ(error.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(error.what(),
               HasSubstr("f() output shapes must match initial_guess, got f32[] and f32[3]"));
   EXPECT_THAT(refusal(same, total, keep).what(), HasSubstr("solve() output shapes must match"));
   EXPECT_THAT(refusal(same, keep, keep, kS32).what(),

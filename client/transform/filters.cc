@@ -4,14 +4,14 @@
 namespace tessera {
 namespace internal {
 
-std::vector<Array> Replaced(std::vector<Array> from, const std::vector<bool>& chosen, bool wanted,
-                            const Array& others) {
-  for (size_t i = 0; i < from.size(); ++i)
-    if (chosen[i] != wanted) from[i] = others;
-  return from;
+std::vector<Array> KeepWhere(std::vector<Array> arrays, const std::vector<bool>& chosen, bool keep,
+                             const Array& replacement) {
+  for (size_t i = 0; i < arrays.size(); ++i)
+    if (chosen[i] != keep) arrays[i] = replacement;
+  return arrays;
 }
 
-std::vector<Array> FirstOfEach(const std::vector<Flat>& trees, const Site& site) {
+std::vector<Array> FirstValidLeaves(const std::vector<Flat>& trees, const Site& site) {
   std::vector<Array> out = trees[0].leaves;
   for (const Flat& tree : trees) {
     CheckSameStructure(trees[0].tree, tree.tree, "tree", ErrorKind::kValueError, "combine: ", site);

@@ -59,11 +59,12 @@ std::vector<bool> Chosen(const Flat& flat, const Spec& spec, std::string_view wh
   }
   return chosen;
 }
-// Returns `from`, with `others` in place of each array whose entry in `chosen` is not `wanted`.
-std::vector<Array> Replaced(std::vector<Array> from, const std::vector<bool>& chosen, bool wanted,
-                            const Array& others);
+// Returns `arrays`, with `replacement` in place of each array whose entry in `chosen` is not
+// `keep`.
+std::vector<Array> KeepWhere(std::vector<Array> arrays, const std::vector<bool>& chosen, bool keep,
+                             const Array& replacement);
 // Returns for each leaf the first of the trees' arrays that has a value.
-std::vector<Array> FirstOfEach(const std::vector<Flat>& trees, const Site& site);
+std::vector<Array> FirstValidLeaves(const std::vector<Flat>& trees, const Site& site);
 }  // namespace internal
 
 // Returns `tree`, with `replace` in place of each array that `spec` does not choose. `spec` is a
@@ -74,7 +75,7 @@ T filter(const T& tree, const Spec& spec, bool inverse = false, const Array& rep
          Site site = Site::Here()) {
   const Flat flat = flatten(tree);
   const std::vector<bool> chosen = internal::Chosen(flat, spec, "filter spec", site);
-  return unflatten(tree, internal::Replaced(flat.leaves, chosen, !inverse, replace));
+  return unflatten(tree, internal::KeepWhere(flat.leaves, chosen, !inverse, replace));
 }
 // Splits a tree in two: {the arrays that `spec` chooses, the other arrays}. Each tree has holes in
 // place of the arrays of the other. Reference: equinox.partition.
@@ -82,15 +83,15 @@ template <class T, class Spec>
 std::pair<T, T> partition(const T& tree, const Spec& spec, Site site = Site::Here()) {
   const Flat flat = flatten(tree);
   const std::vector<bool> chosen = internal::Chosen(flat, spec, "partition spec", site);
-  return {unflatten(tree, internal::Replaced(flat.leaves, chosen, true, {})),
-          unflatten(tree, internal::Replaced(flat.leaves, chosen, false, {}))};
+  return {unflatten(tree, internal::KeepWhere(flat.leaves, chosen, true, {})),
+          unflatten(tree, internal::KeepWhere(flat.leaves, chosen, false, {}))};
 }
-// Joins trees: each leaf of the result is the first of the trees' arrays at this place that has a
-// value. combine undoes partition. Errors: VALUE_ERROR if the structures of the trees differ.
+// Joins trees: each leaf of the result is the first array with a value among the trees' arrays at
+// this place. combine undoes partition. Errors: VALUE_ERROR if the structures of the trees differ.
 // Reference: equinox.combine.
 template <class T, class... Rest>
 T combine(const T& tree, const Rest&... rest) {
-  return unflatten(tree, internal::FirstOfEach({flatten(tree), flatten(rest)...}, Site{}));
+  return unflatten(tree, internal::FirstValidLeaves({flatten(tree), flatten(rest)...}, Site{}));
 }
 
 // ---- Transforms. ----
@@ -119,15 +120,15 @@ auto filter_value_and_grad(F f, Site site = Site::Here()) {
     const Tuple tuple = internal::TracedArgs<F>(site, args...);
     const internal::FlatArgs flat = internal::FlattenArgs(tuple, "args");
     std::vector<bool> active(flat.leaves.size(), false);
-    const size_t own = static_cast<size_t>(flat.tree.children[0].num_leaves());
-    for (size_t i = 0; i < own; ++i) active[i] = is_inexact_array(flat.leaves[i]);
+    const size_t num_first_leaves = static_cast<size_t>(flat.tree.children[0].num_leaves());
+    for (size_t i = 0; i < num_first_leaves; ++i) active[i] = is_inexact_array(flat.leaves[i]);
     std::optional<R> like;
     std::vector<Array> out =
         internal::ValueAndGradFlat("filter_value_and_grad", flat, active, {}, site,
                                    internal::TreeBody<F, Tuple, R>{f, tuple, &like});
     R value = internal::TakeFront(&out, *like);
-    std::vector<Array> gradient(own);
-    for (size_t i = 0, next = 0; i < own; ++i)
+    std::vector<Array> gradient(num_first_leaves);
+    for (size_t i = 0, next = 0; i < num_first_leaves; ++i)
       if (active[i]) gradient[i] = out[next++];
     return std::pair(std::move(value), internal::UnflattenFilled(std::get<0>(tuple), gradient));
   };
@@ -136,9 +137,9 @@ auto filter_value_and_grad(F f, Site site = Site::Here()) {
 // Reference: equinox.filter_grad.
 template <class F>
 auto filter_grad(F f, Site site = Site::Here()) {
-  return [both = filter_value_and_grad(std::move(f), site)](
+  return [value_and_grad_fn = filter_value_and_grad(std::move(f), site)](
       const auto&... args) requires internal::Traceable<F, decltype(args)...> {
-    auto [value, gradient] = both(args...);
+    auto [value, gradient] = value_and_grad_fn(args...);
     if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
       return std::pair(std::move(gradient), std::move(value.second));
     } else {
@@ -200,9 +201,9 @@ auto filter_vmap(F f, FilteredAxes in_axes = if_array(0), FilteredAxes out_axes 
   };
 }
 
-// Returns the tree with its arrays placed: constrained while tracing, moved (put) otherwise.
-// `shardings` is a spec, or a prefix of the tree; None leaves an array where it is. On Explicit
-// axes a constraint reshards. Reference: equinox.filter_shard.
+// Returns the tree with its arrays placed: traced arrays are constrained, other arrays are moved
+// (put). `shardings` is a spec, or a prefix of the tree; None leaves an array where it is. On
+// Explicit axes a constraint reshards. Reference: equinox.filter_shard.
 template <class T>
 T filter_shard(const T& tree, const Mesh& mesh, const Prefix<PartitionSpec>& shardings,
                Site site = Site::Here()) {

@@ -47,7 +47,7 @@ Network SomeNetwork(const Array& weight, const Array& bias) {
   return {{{weight, bias, arange(2), 2}, {weight, bias, arange(2), 1}}, "two"};
 }
 
-TEST(FilterTest, LeavesHolesAndPartsCombine) {
+TEST(FilterTest, FilterMakesHolesAndCombineUndoesPartition) {
   const auto f = [](Array w, Array b) {
     const Network net = SomeNetwork(w, b);
     const Network floats = filter(net, is_inexact_array);
@@ -61,8 +61,8 @@ TEST(FilterTest, LeavesHolesAndPartsCombine) {
     EXPECT_FALSE(dynamic.layers[0].steps.valid());
     EXPECT_FALSE(rest.layers[0].weight.valid());
     EXPECT_TRUE(rest.layers[0].steps.valid());
-    const Network whole = combine(dynamic, rest);
-    return std::tuple(whole.layers[0].weight, whole.layers[1].bias, whole.layers[1].steps);
+    const Network combined = combine(dynamic, rest);
+    return std::tuple(combined.layers[0].weight, combined.layers[1].bias, combined.layers[1].steps);
   };
   const auto out = Evaluated(f, Host({1, 2, 3, 4}, {2, 2}), Vec({5, 6}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(1, 2, 3, 4));
@@ -70,7 +70,7 @@ TEST(FilterTest, LeavesHolesAndPartsCombine) {
   EXPECT_THAT(out[2].ToDoubles(), ElementsAre(0, 1));
 }
 
-TEST(FilterTest, BySpecThatIsAPrefix) {
+TEST(FilterTest, ASpecMayBeAPrefixOfTheTree) {
   const std::tuple<std::pair<Array, Array>, Array> tree({abstract({1}), abstract({2})},
                                                         abstract({3}));
   const auto kept = filter(tree, Prefix<bool>{true, false});
@@ -79,17 +79,20 @@ TEST(FilterTest, BySpecThatIsAPrefix) {
   EXPECT_THAT(ErrorOf([&] { filter(tree, Prefix<bool>{true}); }).what(), HasSubstr("filter spec"));
 }
 
-TEST(FilterTest, CombineTakesTheFirstAndRefusesOtherStructures) {
+TEST(FilterTest, CombineTakesTheFirstArrayAndRefusesOtherStructures) {
   const Array none, one = abstract({1}), two = abstract({2});
-  using Three = std::vector<Array>;
-  const Three out = combine(Three{none, one, two}, Three{two, none, none});
+  using Arrays = std::vector<Array>;
+  const Arrays out = combine(Arrays{none, one, two}, Arrays{two, none, none});
   EXPECT_EQ(out[0].size(), 2);
   EXPECT_EQ(out[1].size(), 1);
   EXPECT_EQ(out[2].size(), 2);
-  EXPECT_EQ(ErrorOf([&] { combine(Three{one}, Three{one, two}); }).kind(), ErrorKind::kValueError);
+  EXPECT_EQ(ErrorOf([&] {
+              combine(Arrays{one}, Arrays{one, two});
+            }).kind(),
+            ErrorKind::kValueError);
 }
 
-TEST(FilterGradTest, IsByTheFloatsOfTheFirstArgument) {
+TEST(FilterGradTest, DifferentiatesByTheFloatsOfTheFirstArgument) {
   const auto f = [](Array w, Array b, Array x) {
     const auto loss = [](const Network& net, const Array& x, const std::string&) {
       return std::pair(sum(net(x)), net.layers.size());
@@ -113,7 +116,7 @@ TEST(FilterGradTest, IsByTheFloatsOfTheFirstArgument) {
 
 // An Array without a value, which Equinox writes as None, passes through every transform and
 // optimizer unchanged.
-TEST(HoleTest, TransformsPassItBy) {
+TEST(HoleTest, TransformsAndOptimizersSkipHoles) {
   const auto f = [](Array w, Array x) {
     const Linear linear{w, Array(), Array(), 2};
     const auto apply = [](const Linear& l, const Array& x) {
@@ -153,27 +156,27 @@ TEST(HoleTest, TransformsPassItBy) {
   EXPECT_THAT(out[4].ToDoubles(), ElementsAre(5));
 }
 
-TEST(FilterVmapTest, MapsArraysAndLeavesTheRest) {
+TEST(FilterVmapTest, MapsArraysAndKeepsNumbersStatic) {
   const auto add = [](Array xs) {
     return filter_vmap([](Array x, int y) { return std::pair(x + y, y); })(xs, 3).first;
   };
   EXPECT_THAT(Values(add, Vec({1, 2})), ElementsAre(4, 5));
-  // The second argument is mapped along its columns; the first is the same for all.
+  // The second argument is mapped along its columns; the first is the same for all elements.
   const auto columns = [](Array x, Array m) {
     return filter_vmap([](Array x, Array y) { return x + y; }, {None, 1})(x, m);
   };
   EXPECT_THAT(Values(columns, Vec({1}), Host({2, 3}, {1, 2})), ElementsAre(3, 4));
   // Matrices are mapped, vectors are not.
   const auto matrices = [](Array x, Array m) {
-    const AxisOf of = [](const Array& leaf) {
+    const AxisOf axis_of = [](const Array& leaf) {
       return leaf.rank() == 2 ? std::optional(0) : std::nullopt;
     };
-    return filter_vmap([](Array x, Array row) { return dot(x, row); }, of)(x, m);
+    return filter_vmap([](Array x, Array row) { return dot(x, row); }, axis_of)(x, m);
   };
   EXPECT_THAT(Values(matrices, Vec({1, 2}), Host({1, 1, 3, 4}, {2, 2})), ElementsAre(3, 11));
 }
 
-TEST(FilterVmapTest, AnEnsembleOfModels) {
+TEST(FilterVmapTest, MapsAnEnsembleOfModels) {
   const auto f = [](Array w, Array b, Array x) {
     return filter_vmap([](const Linear& l, Array x) { return l(x); }, {0, None})(
         Linear{w, b, zeros({2, 1}, kS32), 1}, x);
@@ -182,7 +185,7 @@ TEST(FilterVmapTest, AnEnsembleOfModels) {
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(3, 17));
 }
 
-TEST(FilterVmapTest, WithNothingToMapIsTheFunction) {
+TEST(FilterVmapTest, CallsTheFunctionUnmappedIfNoArrayIsMapped) {
   const auto f = [](Array x) {
     const auto plus = [](Array a, int n) { return a + n; };
     return std::pair(
@@ -230,7 +233,7 @@ TEST(FilterShardTest, ConstrainsWhileTracing) {
 }
 
 // A method takes its object first, under every transform.
-TEST(MethodTest, IsAFunctionOfItsObject) {
+TEST(MethodTest, AMethodTakesItsObjectFirst) {
   const auto f = [](Array w, Array b, Array x) {
     const Linear l{w, b, arange(2), 1};
     const auto mapped = vmap(&Linear::Twice, {None, 0, None})(l, x, 3);

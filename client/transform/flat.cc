@@ -36,7 +36,7 @@ Array FullArray(const Type& type, double value, const Site& site) {
                 [&](ir::Builder& b, std::vector<ir::Value>) { return ir::Full(b, type, value); });
 }
 
-std::vector<bool> HaveTangents(const std::vector<Type>& types) {
+std::vector<bool> TangentMask(const std::vector<Type>& types) {
   std::vector<bool> out;
   for (const Type& t : types) out.push_back(ir::IsInexact(t.dtype));
   return out;
@@ -63,10 +63,10 @@ ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linea
   return transposed;
 }
 
-ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
+ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& result_indices) {
   ir::Function out = f;
   out.results.clear();
-  for (int r : which) out.results.push_back(f.results[r]);
+  for (int r : result_indices) out.results.push_back(f.results[r]);
   return ir::Dce(out);
 }
 
@@ -119,7 +119,7 @@ Array NumberArgument(const Arg& number, bool use_f64) {
   return Array(std::move(state));
 }
 
-Type WithDim(Type type, int64_t size) {
+Type WithLeadingDim(Type type, int64_t size) {
   type.shape.insert(type.shape.begin(), size);
   if (type.is_sharded()) type.sharding.insert(type.sharding.begin(), ir::AxisList());
   return type;

@@ -1,4 +1,4 @@
-// Code that the transforms share below their templates, where a tree is a flat list of arrays.
+// Code that the transforms share. It has no templates: a tree is a flat list of arrays here.
 //
 // Each transform traces the body into a function and transforms it. It then applies the result in
 // the current frame, or runs it as a program if there is none. Used by the SDK only.
@@ -20,9 +20,9 @@
 
 namespace tessera::internal {
 
-// Return `type` without dim `d`, or with a new first dim of size `size`.
+// WithoutDim returns `type` without dim `d`, WithLeadingDim with a new first dim of size `size`.
 Type WithoutDim(Type type, int d);
-Type WithDim(Type type, int64_t size);
+Type WithLeadingDim(Type type, int64_t size);
 std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b);
 Array FullArray(const Type& type, double value, const Site& site);
 // Applies the function `f` of a transform to `args`: inlines it into the current frame, or runs it
@@ -31,8 +31,8 @@ std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Arra
                                 std::string_view name, const Site& site);
 // Returns `f` with its params in another order: new param i is old param order[i].
 ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
-// Returns which values have tangents: those of inexact dtypes.
-std::vector<bool> HaveTangents(const std::vector<Type>& types);
+// Returns for each type whether its values have tangents: inexact dtypes have them.
+std::vector<bool> TangentMask(const std::vector<Type>& types);
 // Returns one array for each type: the next one of `arrays` where `given` is true, else zeros.
 std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
                                  absl::Span<const Array> arrays, const Site& site);
@@ -40,8 +40,8 @@ std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vect
 // VALUE_ERROR for a while_loop, as JAX does.
 ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linear,
                            const Site& site);
-// Returns `f` with only the results whose indices are `which`.
-ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which);
+// Returns `f` with only the results that have these indices.
+ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& result_indices);
 // Returns the source text of a cast, "pcast(..., to='varying')", if the cast turns the type `have`
 // into `want`. Returns "" if no such cast does.
 std::string PcastHint(const Type& have, const Type& want);

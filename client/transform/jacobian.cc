@@ -1,5 +1,5 @@
-// Jacobians below their templates. Each batches a jvp or a transposed linearization over a standard
-// basis, so that one program computes all rows or columns.
+// The part of Jacobians that is no template. A Jacobian is a jvp or a transposed linearization,
+// batched over a standard basis, so that one program computes all rows or columns.
 #include "client/transform/jacobian.h"
 
 #include <algorithm>
@@ -19,29 +19,29 @@ int64_t NumElements(const std::vector<Type>& types) {
                          [](int64_t n, const Type& t) { return n + t.num_elements(); });
 }
 
-// Returns for each type its part of an identity matrix. Row n of the matrix is 1 at element n and
-// else 0, where the elements of all types are counted one type after another. Each part has the
+// Returns for each type its part of an identity matrix. Row n of the matrix is 1 at element n and 0
+// elsewhere, where the elements of all types are counted one type after another. Each part has the
 // rows as its first dim, followed by the dims of its type, and has the sharding and the Manual axes
 // of its type.
 std::vector<Array> StandardBasis(const std::vector<Type>& types, const Site& site) {
   const int64_t rows = NumElements(types);
-  const DType index = rows > kS32Max ? DType::kS64 : DType::kS32;
+  const DType index_dtype = rows > kS32Max ? DType::kS64 : DType::kS32;
   std::vector<Array> out;
   int64_t first = 0;
   for (const Type& type : types) {
     out.push_back(Apply1("standard_basis", site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
-      Type rows_of = type;
-      rows_of.shape.insert(rows_of.shape.begin(), rows);
-      if (type.is_sharded()) rows_of.sharding.insert(rows_of.sharding.begin(), ir::AxisList{});
-      const ir::Value zeros = ir::Full(b, rows_of, 0);
-      ir::Value element = ir::Full(b, index, rows_of.shape, static_cast<double>(first));
+      Type rows_type = type;
+      rows_type.shape.insert(rows_type.shape.begin(), rows);
+      if (type.is_sharded()) rows_type.sharding.insert(rows_type.sharding.begin(), ir::AxisList{});
+      const ir::Value zeros = ir::Full(b, rows_type, 0);
+      ir::Value element = ir::Full(b, index_dtype, rows_type.shape, static_cast<double>(first));
       int64_t stride = 1;
       for (int d = type.rank() - 1; d >= 0; --d) {
-        const ir::Value at = ir::Iota(b, index, rows_of.shape, d + 1);
-        element = element + at * ir::FullLike(at, static_cast<double>(stride));
+        const ir::Value coordinate = ir::Iota(b, index_dtype, rows_type.shape, d + 1);
+        element = element + coordinate * ir::FullLike(coordinate, static_cast<double>(stride));
         stride *= type.shape[d];
       }
-      const ir::Value row = ir::Iota(b, index, rows_of.shape, 0);
+      const ir::Value row = ir::Iota(b, index_dtype, rows_type.shape, 0);
       const ir::Value is_one = ir::Compare(row, element, "EQ");
       return zeros + ir::Convert(is_one, type.dtype);
     }));
@@ -108,15 +108,17 @@ void CheckResults(const char* name, bool reverse, bool holomorphic, absl::Span<c
   }
 }
 
-struct Call {
+struct JacobianCall {
   const char* name;
   const FlatArgs& args;
-  std::vector<bool> active;   // one entry per argument
-  const Nested& nested;       // the traced f
-  std::vector<Type> in, out;  // types of the active arguments, and of the differentiated results
+  std::vector<bool> active;  // one entry per argument
+  const Nested& nested;      // the traced f
+  // types of the active arguments, and of the differentiated results
+  std::vector<Type> in_types, out_types;
   const Site& site;
 
-  std::vector<bool> ActiveParams() const {
+  // Returns for each param of the traced f whether it is an active argument.
+  std::vector<bool> ActiveParamMask() const {
     std::vector<bool> mask = active;
     mask.insert(mask.end(), nested.captures.size(), false);
     return mask;
@@ -126,83 +128,86 @@ struct Call {
 
 // Calls `f` for each row of `basis`: the last params of `f` take a row. The last results have the
 // rows along the dims `out_dims`; the earlier results do not depend on the row.
-std::vector<Array> CallForEachRow(const Call& call, const ir::Function& f,
+std::vector<Array> CallForEachRow(const JacobianCall& call, const ir::Function& f,
                                   const std::vector<Array>& in, const std::vector<Array>& basis,
                                   std::vector<int> out_dims) {
   std::vector<int> dims(in.size(), -1);
   dims.insert(dims.end(), basis.size(), 0);
-  const int whole = static_cast<int>(f.results.size() - out_dims.size());
-  out_dims.insert(out_dims.begin(), whole, -2);
+  const int num_unbatched = static_cast<int>(f.results.size() - out_dims.size());
+  out_dims.insert(out_dims.begin(), num_unbatched, -2);
   const ir::BatchResult batched = OrThrow(ir::Batch(f, dims, basis[0].dim(0), out_dims), call.site);
   return CallFunction(batched.fn, Concat(in, basis), call.name, call.site);
 }
 
-std::vector<Array> ByColumns(const Call& call) {
+std::vector<Array> JacobianByColumns(const JacobianCall& call) {
   const ir::JvpResult jvp =
-      OrThrow(ir::Jvp(*call.nested.fn, call.ActiveParams(), /*instantiate=*/true), call.site);
-  const size_t results = call.nested.fn->results.size();
+      OrThrow(ir::Jvp(*call.nested.fn, call.ActiveParamMask(), /*instantiate=*/true), call.site);
+  const size_t num_results = call.nested.fn->results.size();
   // Keep the results, then the tangents of the differentiated ones, all of which are floats.
-  std::vector<int> kept(results + call.out.size());
+  std::vector<int> kept(num_results + call.out_types.size());
   std::iota(kept.begin(), kept.end(), 0);
   const ir::FunctionRef f = KeepResults(*jvp.fn, kept);
-  std::vector<int> columns;
-  for (const Type& t : call.out) columns.push_back(t.rank());
+  std::vector<int> out_dims;
+  for (const Type& t : call.out_types) out_dims.push_back(t.rank());
   std::vector<Array> all =
-      CallForEachRow(call, *f, call.Inputs(), StandardBasis(call.in, call.site), columns);
+      CallForEachRow(call, *f, call.Inputs(), StandardBasis(call.in_types, call.site), out_dims);
   std::vector<Array> out;
-  for (size_t r = 0; r < call.out.size(); ++r)
-    out = Concat(std::move(out), Unravel(all[results + r], call.out[r].rank(), call.in, call.site));
-  return Concat(std::move(out), {all.begin() + call.out.size(), all.begin() + results});
+  for (size_t r = 0; r < call.out_types.size(); ++r)
+    out = Concat(std::move(out),
+                 Unravel(all[num_results + r], call.out_types[r].rank(), call.in_types, call.site));
+  return Concat(std::move(out), {all.begin() + call.out_types.size(), all.begin() + num_results});
 }
 
 // Runs the forward pass once and the transposed linear part for all rows at once. A result that
 // does not depend on the active arguments is not part of the linear part, so its blocks are filled
 // with zeros.
-std::vector<Array> ByRows(const Call& call) {
+std::vector<Array> JacobianByRows(const JacobianCall& call) {
   const ir::Linearized lin =
-      OrThrow(ir::Linearize(*call.nested.fn, call.ActiveParams()), call.site);
+      OrThrow(ir::Linearize(*call.nested.fn, call.ActiveParamMask()), call.site);
   std::vector<Array> results = CallFunction(lin.forward, call.Inputs(), call.name, call.site);
   const std::vector<Array> residuals(results.end() - lin.num_residuals, results.end());
   results.resize(results.size() - lin.num_residuals);
   // The indices of the linear part's results that are kept, and the types of the cotangents of
   // these results.
   std::vector<int> kept;
-  std::vector<Type> cotangents;
-  for (size_t r = 0, tangent = 0; r < results.size(); ++r) {
+  std::vector<Type> cotangent_types;
+  for (size_t r = 0, tangent_index = 0; r < results.size(); ++r) {
     if (!lin.out_active[r]) continue;
-    if (r < call.out.size()) {
-      kept.push_back(static_cast<int>(tangent));
-      cotangents.push_back(ir::CotangentType(call.out[r]));
+    if (r < call.out_types.size()) {
+      kept.push_back(static_cast<int>(tangent_index));
+      cotangent_types.push_back(ir::CotangentType(call.out_types[r]));
     }
-    ++tangent;
+    ++tangent_index;
   }
   // for each argument, one block per result that depends on it
-  std::vector<std::vector<Array>> rows;
+  std::vector<std::vector<Array>> blocks;
   if (!kept.empty()) {
     std::vector<bool> linear(residuals.size(), false);
-    linear.insert(linear.end(), call.in.size(), true);
+    linear.insert(linear.end(), call.in_types.size(), true);
     const ir::FunctionRef transposed =
         Transposed(*KeepResults(*lin.linear, kept), linear, call.site);
     for (const Array& gradient :
-         CallForEachRow(call, *transposed, residuals, StandardBasis(cotangents, call.site),
-                        std::vector<int>(call.in.size(), 0)))
-      rows.push_back(Unravel(gradient, 0, cotangents, call.site));
+         CallForEachRow(call, *transposed, residuals, StandardBasis(cotangent_types, call.site),
+                        std::vector<int>(call.in_types.size(), 0)))
+      blocks.push_back(Unravel(gradient, 0, cotangent_types, call.site));
   }
   std::vector<Array> out;
-  for (size_t r = 0, next = 0; r < call.out.size(); ++r) {
-    for (size_t i = 0; i < call.in.size(); ++i) {
+  for (size_t r = 0, next = 0; r < call.out_types.size(); ++r) {
+    for (size_t i = 0; i < call.in_types.size(); ++i) {
       if (lin.out_active[r]) {
-        out.push_back(rows[i][next]);
+        out.push_back(blocks[i][next]);
         continue;
       }
-      Type block = call.in[i];
-      block.shape.insert(block.shape.begin(), call.out[r].shape.begin(), call.out[r].shape.end());
-      if (block.is_sharded()) block.sharding.insert(block.sharding.begin(), call.out[r].rank(), {});
+      Type block = call.in_types[i];
+      block.shape.insert(block.shape.begin(), call.out_types[r].shape.begin(),
+                         call.out_types[r].shape.end());
+      if (block.is_sharded())
+        block.sharding.insert(block.sharding.begin(), call.out_types[r].rank(), {});
       out.push_back(FullArray(block, 0, call.site));
     }
     if (lin.out_active[r]) ++next;
   }
-  return Concat(std::move(out), {results.begin() + call.out.size(), results.end()});
+  return Concat(std::move(out), {results.begin() + call.out_types.size(), results.end()});
 }
 
 }  // namespace
@@ -214,12 +219,12 @@ std::vector<Array> JacobianFlat(const char* name, bool reverse, bool holomorphic
   CheckArguments(name, reverse, holomorphic, args, active, site);
   return InProgram(name, site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
-    Call call{name, args, active, n, {}, n.fn->result_types(), site};
-    call.out.resize(num_results());
-    CheckResults(name, reverse, holomorphic, call.out, site);
+    JacobianCall call{name, args, active, n, {}, n.fn->result_types(), site};
+    call.out_types.resize(num_results());
+    CheckResults(name, reverse, holomorphic, call.out_types, site);
     for (size_t i = 0; i < active.size(); ++i)
-      if (active[i]) call.in.push_back(args.leaves[i].type());
-    return reverse ? ByRows(call) : ByColumns(call);
+      if (active[i]) call.in_types.push_back(args.leaves[i].type());
+    return reverse ? JacobianByRows(call) : JacobianByColumns(call);
   });
 }
 

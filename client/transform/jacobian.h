@@ -32,28 +32,29 @@ T WithHolesOnly(T tree) {
   return tree;
 }
 
-// The tree of the blocks: R with X in place of each array.
+// The tree of the blocks: R with X in place of each array. TakeBlocks removes the arrays of the
+// tree from the front of `blocks`.
 template <class R, class X>
 struct JacobianTree {
   static_assert(std::is_same_v<X, Array>,
                 "a Jacobian of a struct by several arrays has no type in C++: let the function "
                 "return, or take, an Array, or vectors, maps, tuples and pairs of arrays");
   using Type = R;
-  static Type Of(const R& like, const X& x, std::vector<Array>* blocks) {
+  static Type TakeBlocks(const R& like, const X& x, std::vector<Array>* blocks) {
     return x.valid() ? TakeFront(blocks, like) : WithHolesOnly(like);
   }
 };
 template <class X>
 struct JacobianTree<Array, X> {
   using Type = X;
-  static Type Of(const Array& r, const X& like, std::vector<Array>* blocks) {
+  static Type TakeBlocks(const Array& r, const X& like, std::vector<Array>* blocks) {
     return r.valid() ? TakeFront(blocks, like) : WithHolesOnly(like);
   }
 };
 template <>
 struct JacobianTree<Array, Array> {
   using Type = Array;
-  static Type Of(const Array& r, const Array& like, std::vector<Array>* blocks) {
+  static Type TakeBlocks(const Array& r, const Array& like, std::vector<Array>* blocks) {
     return r.valid() ? TakeFront(blocks, like) : Array();
   }
 };
@@ -63,9 +64,9 @@ template <class T, class X>
 requires ManyByMany<std::vector<T>, X>
 struct JacobianTree<std::vector<T>, X> {
   using Type = std::vector<typename JacobianTree<T, X>::Type>;
-  static Type Of(const std::vector<T>& like, const X& x, std::vector<Array>* blocks) {
+  static Type TakeBlocks(const std::vector<T>& like, const X& x, std::vector<Array>* blocks) {
     Type out;
-    for (const T& r : like) out.push_back(JacobianTree<T, X>::Of(r, x, blocks));
+    for (const T& r : like) out.push_back(JacobianTree<T, X>::TakeBlocks(r, x, blocks));
     return out;
   }
 };
@@ -73,9 +74,11 @@ template <class T, class X>
 requires ManyByMany<std::map<std::string, T>, X>
 struct JacobianTree<std::map<std::string, T>, X> {
   using Type = std::map<std::string, typename JacobianTree<T, X>::Type>;
-  static Type Of(const std::map<std::string, T>& like, const X& x, std::vector<Array>* blocks) {
+  static Type TakeBlocks(const std::map<std::string, T>& like, const X& x,
+                         std::vector<Array>* blocks) {
     Type out;
-    for (const auto& [key, r] : like) out.emplace(key, JacobianTree<T, X>::Of(r, x, blocks));
+    for (const auto& [key, r] : like)
+      out.emplace(key, JacobianTree<T, X>::TakeBlocks(r, x, blocks));
     return out;
   }
 };
@@ -83,18 +86,18 @@ template <class... T, class X>
 requires ManyByMany<std::tuple<T...>, X>
 struct JacobianTree<std::tuple<T...>, X> {
   using Type = std::tuple<typename JacobianTree<T, X>::Type...>;
-  static Type Of(const std::tuple<T...>& like, const X& x, std::vector<Array>* blocks) {
+  static Type TakeBlocks(const std::tuple<T...>& like, const X& x, std::vector<Array>* blocks) {
     // Braces evaluate their elements from left to right.
-    return std::apply([&](const T&... r) { return Type{JacobianTree<T, X>::Of(r, x, blocks)...}; },
-                      like);
+    return std::apply(
+        [&](const T&... r) { return Type{JacobianTree<T, X>::TakeBlocks(r, x, blocks)...}; }, like);
   }
 };
 template <class A, class B, class X>
 requires(ManyByMany<std::pair<A, B>, X>) struct JacobianTree<std::pair<A, B>, X> {
   using Type = std::pair<typename JacobianTree<A, X>::Type, typename JacobianTree<B, X>::Type>;
-  static Type Of(const std::pair<A, B>& like, const X& x, std::vector<Array>* blocks) {
-    auto first = JacobianTree<A, X>::Of(like.first, x, blocks);
-    return Type{std::move(first), JacobianTree<B, X>::Of(like.second, x, blocks)};
+  static Type TakeBlocks(const std::pair<A, B>& like, const X& x, std::vector<Array>* blocks) {
+    auto first = JacobianTree<A, X>::TakeBlocks(like.first, x, blocks);
+    return Type{std::move(first), JacobianTree<B, X>::TakeBlocks(like.second, x, blocks)};
   }
 };
 
@@ -147,7 +150,7 @@ class Jacobian {
         [&] { return static_cast<size_t>(FlattenFilled(differentiated()).tree.num_leaves()); });
     const auto x = PickArguments<I...>(tuple);
     using Tree = JacobianTree<std::decay_t<decltype(differentiated())>, std::decay_t<decltype(x)>>;
-    auto jacobian = Tree::Of(differentiated(), x, &blocks);
+    auto jacobian = Tree::TakeBlocks(differentiated(), x, &blocks);
     if constexpr (kHasAux) {
       return std::pair(std::move(jacobian), TakeFront(&blocks, like->second));
     } else {

@@ -47,7 +47,7 @@ TEST(JacobianTest, HasTheResultsDimsThenTheArguments) {
   });
 }
 
-TEST(JacobianTest, OfScalarsAndOfWhatDoesNotDependOnTheArgument) {
+TEST(JacobianTest, OfScalarsAndOfResultsIndependentOfTheArgument) {
   InBothWays([](auto way) {
     EXPECT_THAT(Values(way([](Array x) { return x * x; }), Host({3}, {})), ElementsAre(6));
     const auto zero = Evaluated(way([](Array) { return ones({3}); }), Vec({1, 2}));
@@ -88,9 +88,9 @@ TEST(JacobianTest, OfAStructIsThatStructWithItsStatics) {
       const auto predict = [](const Line& line, Array x) {
         return line.slope * lax::integer_pow(x, line.degree) + line.intercept;
       };
-      const Line by = way(predict)(Line{slope, intercept, 2}, x);
-      EXPECT_EQ(by.degree, 2);
-      return std::pair(by.slope, by.intercept);
+      const Line gradient = way(predict)(Line{slope, intercept, 2}, x);
+      EXPECT_EQ(gradient.degree, 2);
+      return std::pair(gradient.slope, gradient.intercept);
     };
     const auto out = Evaluated(f, Host({7}, {}), Host({1}, {}), Vec({2, 3}));
     EXPECT_THAT(out[0].ToDoubles(), ElementsAre(4, 9));
@@ -124,26 +124,26 @@ TEST(JacobianTest, OfHolomorphicFunctionsIsTheComplexDerivative) {
   EXPECT_EQ(out[3].ToDoubles(), out[1].ToDoubles());
 }
 
-TEST(JacobianTest, RefusesWhatHasNoDerivative) {
-  const Array whole = abstract({2}, kS32), real_one = abstract({2}), z = abstract({2}, kC64);
+TEST(JacobianTest, RefusesTypesWithoutDerivatives) {
+  const Array integers = abstract({2}, kS32), reals = abstract({2}), z = abstract({2}, kC64);
   const auto same = [](Array x) { return 1 * x; };
   const auto positive = [](Array x) { return x > 0; };
   const auto error = [](auto f, const Array& x) { return ErrorOf([&] { trace(f, x); }); };
   EXPECT_THAT(
-      error(jacfwd(same), whole).what(),
+      error(jacfwd(same), integers).what(),
       AllOf(HasSubstr("jacfwd requires real-valued inputs"), HasSubstr("args[0] is s32[2]")));
-  EXPECT_THAT(error(jacrev(same), whole).what(),
+  EXPECT_THAT(error(jacrev(same), integers).what(),
               HasSubstr("jacrev requires real- or complex-valued inputs"));
   EXPECT_THAT(error(jacfwd(same), z).what(), HasSubstr("jacfwd requires real-valued inputs"));
   EXPECT_THAT(error(jacrev(same), z).what(), HasSubstr("jacrev requires real-valued outputs"));
-  EXPECT_THAT(error(jacrev(positive), real_one).what(),
+  EXPECT_THAT(error(jacrev(positive), reals).what(),
               AllOf(HasSubstr("jacrev requires real-valued outputs"), HasSubstr("has_aux")));
-  EXPECT_THAT(error(jacfwd(positive), real_one).what(), HasSubstr("outputs that have tangents"));
-  EXPECT_THAT(error(jacfwd(same, {.holomorphic = true}), real_one).what(),
+  EXPECT_THAT(error(jacfwd(positive), reals).what(), HasSubstr("outputs that have tangents"));
+  EXPECT_THAT(error(jacfwd(same, {.holomorphic = true}), reals).what(),
               HasSubstr("jacfwd with holomorphic=True requires inputs with complex dtype"));
   EXPECT_THAT(error(jacrev([](Array x) { return abs(x); }, {.holomorphic = true}), z).what(),
               HasSubstr("jacrev with holomorphic=True requires outputs with complex dtype"));
-  EXPECT_EQ(error(jacrev(same), whole).kind(), ErrorKind::kTypeError);
+  EXPECT_EQ(error(jacrev(same), integers).kind(), ErrorKind::kTypeError);
 }
 
 TEST(HessianTest, OfAPolynomial) {
@@ -160,17 +160,16 @@ TEST(HessianTest, OfAPolynomial) {
   EXPECT_THAT(blocks[3].ToDoubles(), ElementsAre(0));
 }
 
-TEST(HessianTest, KeepsAuxBeside) {
+TEST(HessianTest, ReturnsAuxUndifferentiated) {
   const auto f = [](Array x) { return std::pair(sum(square(x)), x + 1); };
   const auto out = Evaluated(hessian(f, has_aux), Vec({1, 3}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 0, 0, 2));
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 4));
 }
 
-// On Explicit axes a block of jacfwd is sharded along the result's dims, and a block of jacrev
-// along the argument's dims. Inside shard_map, jacrev by an argument that does not vary sums over
-// the devices, and jacfwd does not. Both are as in JAX.
-TEST(JacobianTest, KeepsShardingsAndManualAxes) {
+// On Explicit axes, as in JAX, a block of jacfwd is sharded along the result's dims, and a block of
+// jacrev along the argument's dims.
+TEST(JacobianTest, KeepsShardings) {
   const Mesh explicit_mesh = abstract_mesh({2}, {"x"}, {AxisType::kExplicit});
   Type sharded = ir::MakeType(kF32, {4});
   sharded.sharding = {{"x"}};
@@ -181,7 +180,9 @@ TEST(JacobianTest, KeepsShardingsAndManualAxes) {
   EXPECT_EQ(type(jacfwd(f)), "f32[4@x,4]");
   EXPECT_EQ(type(jacrev(f)), "f32[4,4@x]");
 }
-TEST(JacobianTest, WithinShardMapSumsByWhatDoesNotVary) {
+// Inside shard_map, as in JAX, jacrev by an argument that does not vary sums over the devices, and
+// jacfwd does not.
+TEST(JacobianTest, InShardMapJacrevSumsOverDevices) {
   const auto run = [](auto way) {
     return [way](Array a, Array b) {
       const auto body = [way](Array a, Array b) { return way([b](Array v) { return v * b; })(a); };

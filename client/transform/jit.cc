@@ -1,6 +1,6 @@
-// jit below its templates. A call looks up the executable for its arguments; if there is none, it
-// traces the function, compiles the program in the arguments' session, and keeps the executable.
-// Inside a trace the function becomes a call in the outer program instead.
+// The part of jit that is no template. A call looks up the executable for its arguments; if there
+// is none, it traces the function, compiles the program in the arguments' session, and keeps the
+// executable. Inside a trace the function becomes a call in the outer program instead.
 #include "client/transform/jit.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ struct NodeRange {
   int first, count;
 };
 // Appends the nodes that have the path `name`. The first step of the path may lack its punctuation.
-void AppendNamed(const TreeNode& node, std::string_view name, bool is_first, int first_leaf,
-                 std::vector<NodeRange>* out) {
+void AppendNodesAtPath(const TreeNode& node, std::string_view name, bool is_first, int first_leaf,
+                       std::vector<NodeRange>* out) {
   if (name.empty()) {
     out->push_back({&node, first_leaf, node.num_leaves()});
     return;
@@ -51,7 +51,7 @@ void AppendNamed(const TreeNode& node, std::string_view name, bool is_first, int
       if (step.empty() || !name.starts_with(step) || (is_plain && !is_first)) continue;
       const std::string_view rest = name.substr(step.size());
       if (!rest.empty() && rest[0] != '.' && rest[0] != '[') continue;
-      AppendNamed(child, rest, /*is_first=*/false, first_leaf, out);
+      AppendNodesAtPath(child, rest, /*is_first=*/false, first_leaf, out);
       break;
     }
     first_leaf += child.num_leaves();
@@ -60,7 +60,7 @@ void AppendNamed(const TreeNode& node, std::string_view name, bool is_first, int
 
 // Appends the names that donate_argnames may have: names of arguments, and of fields and keys of an
 // argument.
-void AppendNames(const TreeNode& args, std::vector<std::string>* out) {
+void AppendArgnames(const TreeNode& args, std::vector<std::string>* out) {
   for (const TreeNode& arg : args.children) {
     out->push_back("args" + arg.label);
     for (const TreeNode& child : arg.children)
@@ -69,27 +69,28 @@ void AppendNames(const TreeNode& args, std::vector<std::string>* out) {
   }
 }
 
-// Returns the leaves with the name `name`, which are to be donated. Throws if the name fits none.
+// Returns the leaves with the name `name`, which are to be donated. Throws unless exactly one part
+// of the arguments has this name and holds arrays.
 NodeRange NamedLeaves(const std::string& fn, const std::string& name, const TreeNode& args,
                       const Site& site) {
   std::vector<NodeRange> found;
-  std::vector<std::string> where;
+  std::vector<std::string> owner_paths;
   const bool is_path = name.starts_with("args[");
   if (is_path) {
-    AppendNamed(args, std::string_view(name).substr(4), /*is_first=*/false, 0, &found);
-    where.resize(found.size(), name);
+    AppendNodesAtPath(args, std::string_view(name).substr(4), /*is_first=*/false, 0, &found);
+    owner_paths.resize(found.size(), name);
   } else if (!name.empty()) {
     int first_leaf = 0;
     for (const TreeNode& arg : args.children) {
       const size_t before = found.size();
-      AppendNamed(arg, name, /*is_first=*/true, first_leaf, &found);
-      if (found.size() > before) where.push_back("args" + arg.label);
+      AppendNodesAtPath(arg, name, /*is_first=*/true, first_leaf, &found);
+      if (found.size() > before) owner_paths.push_back("args" + arg.label);
       first_leaf += arg.num_leaves();
     }
   }
   if (found.empty()) {
     std::vector<std::string> names;
-    AppendNames(args, &names);
+    AppendArgnames(args, &names);
     ThrowError(ErrorKind::kValueError, site, fn, ": jitted function has invalid argnames {'", name,
                "'} in donate_argnames. Function does not take these args: no argument has that "
                "name. ",
@@ -100,7 +101,7 @@ NodeRange NamedLeaves(const std::string& fn, const std::string& name, const Tree
   }
   if (found.size() > 1) {
     ThrowError(ErrorKind::kValueError, site, fn, ": donate_argnames names '", name,
-               "', which several arguments have: ", absl::StrJoin(where, " and "),
+               "', which several arguments have: ", absl::StrJoin(owner_paths, " and "),
                ". Name the argument by its path, which begins with one of these");
   }
   if (found[0].node->kind == TreeNode::kStatic) {
@@ -201,12 +202,13 @@ size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
 void CheckArguments(const std::string& name, const FlatArgs& args, const Site& site) {
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     const Array& a = args.leaves[i];
-    const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
-    if (!c && !(a.valid() && AsNumber(a))) {
+    const ConcreteState* concrete = a.valid() ? AsConcrete(a) : nullptr;
+    if (!concrete && !(a.valid() && AsNumber(a))) {
       ThrowError(ErrorKind::kTypeError, site, name, ": ", args.path(i), " is ", a.to_string(),
                  ", but a concrete array is expected outside a trace");
     }
-    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.path(i)), a, site);
+    if (concrete && concrete->deleted.load())
+      ThrowDeleted(absl::StrCat(name, ": ", args.path(i)), a, site);
   }
 }
 
@@ -234,9 +236,9 @@ class JitCache {
     const Session* session;
   };
   struct Entry {
-    const std::type_info* type;
-    TreeNode tree;
-    Mesh context;
+    const std::type_info* type;                           // type of the tuple of arguments
+    TreeNode tree;                                        // tree of the tuple of arguments
+    Mesh context;                                         // context mesh of the call
     lax::Precision precision = lax::Precision::kDefault;  // value of default_matmul_precision
     bool auto_pcast = true;
     std::vector<LeafKey> leaves;
@@ -244,7 +246,7 @@ class JitCache {
     std::shared_ptr<Session> session;
     std::shared_ptr<const Session::Executable> executable;
     std::vector<Array> captures;
-    std::shared_ptr<const void> structure;
+    std::shared_ptr<const void> structure;  // structure of the results
   };
   static std::shared_ptr<const Entry> Compile(const JitCall& call, const LeafOptions& leaf_options);
   static bool Matches(const Entry& entry, const JitCall& call);
@@ -266,10 +268,12 @@ bool JitCache::Matches(const Entry& entry, const JitCall& call) {
   bool has_arrays = !entry.captures.empty();
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     const LeafKey& key = entry.leaves[i];
-    const ConcreteState* const c = AsConcrete(args.leaves[i]);
-    has_arrays |= c != nullptr;
-    if (!(key.type == args.leaves[i].type()) || key.session != (c ? c->session.get() : nullptr) ||
-        (c && key.placement != c->placement && !(*key.placement == *c->placement)))
+    const ConcreteState* const concrete = AsConcrete(args.leaves[i]);
+    has_arrays |= concrete != nullptr;
+    if (!(key.type == args.leaves[i].type()) ||
+        key.session != (concrete ? concrete->session.get() : nullptr) ||
+        (concrete && key.placement != concrete->placement &&
+         !(*key.placement == *concrete->placement)))
       return false;
   }
   return has_arrays || entry.session == Session::Default(Site{});
@@ -282,10 +286,10 @@ std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const JitCall
   return nullptr;
 }
 
-// Within a trace, `jit` is a call op, so that the planner sees the whole program. Otherwise the
-// entry is looked up under the lock but compiled without it, because compiling takes long. If two
-// threads compile the same entry, the first one to finish is kept. Captured arrays are passed to
-// every run after the arguments.
+// Within a trace, `jit` is a call op, so that the planner sees the whole program. Outside a trace
+// the entry is looked up under the lock but compiled without the lock, because compiling takes
+// long. If two threads compile the same entry, the first one to finish is kept. Captured arrays are
+// passed to every run after the arguments.
 std::vector<Array> JitCache::Call(const JitCall& call) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
@@ -325,22 +329,23 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const JitCall& call,
                                                          const LeafOptions& leaf_options) {
   const FlatArgs& args = call.args;
   const TracedProgram traced = TraceForJit(call, leaf_options);
-  auto made = std::make_shared<Entry>();
-  made->type = &call.type;
-  made->tree = args.tree;
-  made->context = context_mesh();
-  made->precision = PrecisionOr({});
-  made->auto_pcast = is_auto_pcast();
+  auto entry = std::make_shared<Entry>();
+  entry->type = &call.type;
+  entry->tree = args.tree;
+  entry->context = context_mesh();
+  entry->precision = PrecisionOr({});
+  entry->auto_pcast = is_auto_pcast();
   for (const Array& a : args.leaves) {
-    const ConcreteState* const c = AsConcrete(a);
-    made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});
+    const ConcreteState* const concrete = AsConcrete(a);
+    entry->leaves.push_back({a.type(), concrete ? concrete->placement : nullptr,
+                             concrete ? concrete->session.get() : nullptr});
   }
-  made->session = SessionOf(Concat(args.leaves, traced.captures), call.site);
-  made->executable =
-      CompileTraced(*made->session, traced, call.options.name, /*with_plan=*/false, call.site);
-  made->captures = traced.captures;
-  made->structure = *call.structure;
-  return made;
+  entry->session = SessionOf(Concat(args.leaves, traced.captures), call.site);
+  entry->executable =
+      CompileTraced(*entry->session, traced, call.options.name, /*with_plan=*/false, call.site);
+  entry->captures = traced.captures;
+  entry->structure = *call.structure;
+  return entry;
 }
 
 int64_t JitCache::num_compiled() const {
@@ -359,14 +364,15 @@ void BlankLeaf(Array& a) {
 }
 
 // Traces and plans without running anything. For absent devices the server makes a plan that it
-// does not keep. For devices of the cluster the plan is that of the executable, which is compiled.
+// does not keep. For devices of the cluster an executable is compiled, and its plan is returned.
 api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
   const LeafOptions leaf_options = LeafOptionsOf(call);
   if (CurrentFrame()) {
-    ThrowError(ErrorKind::kTypeError, call.site,
-               "explain: not while tracing; explain the outer function");
+    ThrowError(
+        ErrorKind::kTypeError, call.site,
+        "explain: cannot be used in a function that is being traced; explain the outer function");
   }
   if (absent) {
     if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {

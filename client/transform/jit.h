@@ -29,10 +29,10 @@ struct JitOptions {
   // began.
   std::vector<int> donate_argnums = {};
   // Names of the arguments, or of parts of arguments, that are donated. C++ parameters have no
-  // names, so a name is that of a field or key of an argument ("state"), that of a part of it
-  // ("state.mu[0]"), or the path that errors and plans show ("args[1]", "args[0].state"). All
-  // arrays in the named part are donated. VALUE_ERROR for a name that no argument has, and for one
-  // without "args[...]" that several arguments have.
+  // names, so a name is that of a field or key of an argument ("state"), that of a part of such a
+  // field ("state.mu[0]"), or the path that errors and plans show ("args[1]", "args[0].state"). All
+  // arrays in the named part are donated. VALUE_ERROR for a name that no argument has, and for a
+  // name without "args[...]" that several arguments have.
   std::vector<std::string> donate_argnames = {};
   // Shardings on Auto axes. Where none is given, the planner decides.
   Prefix<PartitionSpec> in_shardings = {}, out_shardings = {};

@@ -1,5 +1,5 @@
-// pmap below its template: chooses the mesh and the devices of a call, and runs f in a shard_map
-// that removes and adds the mapped axis.
+// The part of pmap that is no template: chooses the mesh and the devices of a call, and runs f in a
+// shard_map that removes and adds the mapped axis.
 #include "client/transform/pmap.h"
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace tessera::internal {
 namespace {
 
-void RefuseNegative(const Prefix<int>& axes, std::string_view what, const Site& site) {
+void CheckNonNegative(const Prefix<int>& axes, std::string_view what, const Site& site) {
   if (axes.leaf && *axes.leaf < 0) {
     ThrowError(ErrorKind::kValueError, site, "pmap ", ToAbsl(what), " has axis ", *axes.leaf,
                "; non-negative axes, or None, are expected");
   }
-  for (const auto& [name, child] : axes.children) RefuseNegative(child, what, site);
+  for (const auto& [name, child] : axes.children) CheckNonNegative(child, what, site);
 }
 
 // Returns the number of elements: the size of the mapped axis, which all mapped arguments share.
@@ -54,8 +54,9 @@ int64_t AxisSize(const PmapFlat& call, const Site& site) {
   return size_of(*first);
 }
 
-// Returns the devices of `count` elements.
-std::vector<int64_t> Devices(const PmapFlat& call, int64_t count, const Site& site) {
+// Returns the devices for `count` elements: the first of the given devices, or of the healthy
+// devices of the session.
+std::vector<int64_t> ChooseDevices(const PmapFlat& call, int64_t count, const Site& site) {
   std::vector<int64_t> devices =
       call.devices ? *call.devices : SessionOf(call.args.leaves, site)->HealthyDevices(count, site);
   if (static_cast<int64_t>(devices.size()) < count) {
@@ -75,8 +76,8 @@ void CheckPmap(const PmapOptions& options, const Site& site) {
     ThrowError(ErrorKind::kValueError, site,
                "'devices' argument to pmap must be non-empty, or not given");
   }
-  RefuseNegative(options.in_axes, "in_axes", site);
-  RefuseNegative(options.out_axes, "out_axes", site);
+  CheckNonNegative(options.in_axes, "in_axes", site);
+  CheckNonNegative(options.out_axes, "out_axes", site);
 }
 
 Prefix<PartitionSpec> PmapSpecs(const Prefix<int>& axes, const std::string& axis_name) {
@@ -95,13 +96,13 @@ Prefix<PartitionSpec> PmapSpecs(const Prefix<int>& axes, const std::string& axis
 
 Mesh PmapMesh(const PmapFlat& call, const Site& site) {
   Mesh mesh = abstract_mesh({AxisSize(call, site)}, {call.axis_name}, {AxisType::kAuto}, site);
-  const ir::Mesh around = CurrentScope().mesh;
-  if (!around.empty() && !(around == mesh.logical)) {
-    ThrowError(ErrorKind::kValueError, site, "pmap: the context mesh ", around.ToString(),
+  const ir::Mesh outer_mesh = CurrentScope().mesh;
+  if (!outer_mesh.empty() && !(outer_mesh == mesh.logical)) {
+    ThrowError(ErrorKind::kValueError, site, "pmap: the context mesh ", outer_mesh.ToString(),
                " should match the mesh passed to shard_map, ", mesh.ToString(),
-               "; call it where no mesh is in context, and in no other pmap or shard_map");
+               "; call pmap where no mesh is in context, and not in another pmap or shard_map");
   }
-  if (call.devices || !CurrentFrame()) mesh.devices = Devices(call, mesh.size(), site);
+  if (call.devices || !CurrentFrame()) mesh.devices = ChooseDevices(call, mesh.size(), site);
   return mesh;
 }
 
@@ -110,18 +111,18 @@ Mesh PmapMesh(const PmapFlat& call, const Site& site) {
 std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims,
                            absl::FunctionRef<std::vector<std::string>()> out_paths) {
-  ShardMapFlat shards;
-  shards.args = call.args;
-  shards.mesh = PmapMesh(call, site);
-  shards.axis_names = {call.axis_name};
-  shards.check_vma = false;
+  ShardMapFlat shard_map_call;
+  shard_map_call.args = call.args;
+  shard_map_call.mesh = PmapMesh(call, site);
+  shard_map_call.axis_names = {call.axis_name};
+  shard_map_call.check_vma = false;
   const auto spec_of = [&](const std::optional<int>& dim) {
     return dim ? *PmapSpecs(*dim, call.axis_name).leaf : PartitionSpec{};
   };
-  shards.in_specs.emplace();
-  for (const std::optional<int>& dim : call.dims) shards.in_specs->push_back(spec_of(dim));
+  shard_map_call.in_specs.emplace();
+  for (const std::optional<int>& dim : call.dims) shard_map_call.in_specs->push_back(spec_of(dim));
   std::vector<PartitionSpec> specs;
-  const auto of_element = [&](const std::vector<Array>& blocks) {
+  const auto block_body = [&](const std::vector<Array>& blocks) {
     std::vector<Array> in;
     for (size_t i = 0; i < blocks.size(); ++i) {
       const std::optional<int> dim = call.dims[i];
@@ -147,7 +148,7 @@ std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body
     return out;
   };
   return RunShardMap(
-      shards, site, of_element, [&] { return specs; }, out_paths);
+      shard_map_call, site, block_body, [&] { return specs; }, out_paths);
 }
 
 }  // namespace tessera::internal

@@ -13,13 +13,13 @@
 namespace tessera {
 
 struct PmapOptions {
-  // The mapped axis of each argument, and of each result; not negative. An argument with None is
-  // the same for every element. For a result with None, the result of the first element is taken; f
-  // promises that all elements have the same result.
+  // The mapped axis of each argument, and of each result. Axes must not be negative. An argument
+  // with None is the same for every element. For a result with None, the result of the first
+  // element is taken; f promises that all elements have the same result.
   Prefix<int> in_axes = 0, out_axes = 0;
   int64_t axis_size = -1;  // if given, must be the size of the arguments' mapped axes
   // Ids of devices of the session, in the order of the elements. By default the session's first
-  // devices.
+  // devices are used.
   std::optional<std::vector<int64_t>> devices = {};
   std::vector<int> donate_argnums = {};  // same meaning as in JitOptions
   std::vector<std::string> donate_argnames = {};
@@ -55,7 +55,7 @@ struct PmapBody {
   Site site;
 
   template <class Tuple>
-  PmapFlat FlatCall(const Tuple& args) const {
+  PmapFlat FlattenCall(const Tuple& args) const {
     FlatArgs flat = FlattenArgs(args, "args");
     auto dims = BroadcastPrefix(options.in_axes, flat.tree, "pmap in_axes", site);
     return {std::move(flat), std::move(dims), axis_name, options.axis_size, options.devices};
@@ -74,7 +74,7 @@ struct PmapBody {
     };
     auto paths = [&] { return LeafPaths(internal::FlattenFilled(*like).tree, "result"); };
     const std::vector<Array> out =
-        RunPmap(FlatCall(tuple), site, TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims, paths);
+        RunPmap(FlattenCall(tuple), site, TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims, paths);
     return internal::UnflattenFilled(*like, out);
   }
 };
@@ -99,13 +99,13 @@ class Pmapped {
   template <class... A>
   requires internal::Traceable<F, A...> internal::ResultOf<F, internal::Traced<F, A...>>
   operator()(const A&... args) const {
-    return OnItsMesh([](const auto& jitted, const auto&... a) { return jitted(a...); }, args...);
+    return CallOnMesh([](const auto& jitted, const auto&... a) { return jitted(a...); }, args...);
   }
   // Returns the plan for these arguments.
   template <class... A>
   api::CompileReply Explain(const A&... args) const {
-    return OnItsMesh([](const auto& jitted, const auto&... a) { return jitted.Explain(a...); },
-                     args...);
+    return CallOnMesh([](const auto& jitted, const auto&... a) { return jitted.Explain(a...); },
+                      args...);
   }
   int64_t num_compiled() const { return jitted_.num_compiled(); }
 
@@ -113,9 +113,9 @@ class Pmapped {
   // Calls `use` on the jitted function and the arguments, with the call's mesh in context. Numbers
   // become arrays.
   template <class Use, class... A>
-  auto OnItsMesh(Use use, const A&... args) const {
+  auto CallOnMesh(Use use, const A&... args) const {
     const auto traced = internal::TracedArgs<F>(body_.site, args...);
-    const Mesh mesh = internal::PmapMesh(body_.FlatCall(traced), body_.site);
+    const Mesh mesh = internal::PmapMesh(body_.FlattenCall(traced), body_.site);
     std::optional<set_mesh> context;
     if (!internal::CurrentFrame()) context.emplace(mesh);
     return std::apply([&](const auto&... a) { return use(jitted_, a...); }, traced);

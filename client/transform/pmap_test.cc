@@ -41,12 +41,12 @@ TEST(PmapTest, ElementsExchangeByName) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(0, 6, 1, 6, 2, 6, 3, 6));
 }
 
-TEST(PmapTest, AxesOfArgumentsAndResults) {
-  const auto both = [](Array x) {
+TEST(PmapTest, MapsTheGivenAxesOfArgumentsAndResults) {
+  const auto with_unmapped = [](Array x) {
     return pmap([](Array a, Array b) { return std::pair(a + b, b * 2); }, "i",
                 {.in_axes = {0, None}})(x, 4.0);
   };
-  const auto out = Evaluated(both, Vec({0, 1}));
+  const auto out = Evaluated(with_unmapped, Vec({0, 1}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(4, 5));
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(8, 8));
   const auto twice = [](Array a) { return a * 2; };
@@ -60,15 +60,17 @@ TEST(PmapTest, AxesOfArgumentsAndResults) {
   EXPECT_THAT(Values(kept, rows), ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
   // With out_axes None, the result of one element is taken, whether the results of the other
   // elements equal it or not.
-  const auto one = [](const auto& f) {
+  const auto without_out_axis = [](const auto& f) {
     return [=](Array x) { return pmap(f, "i", {.out_axes = None})(x); };
   };
-  EXPECT_THAT(Values(one([](Array a) { return lax::psum(a, "i"); }), Vec({0, 1, 2, 3})),
-              ElementsAre(6));
-  EXPECT_THAT(Values(one([](Array a) { return a; }), Vec({5, 1, 2, 3})), ElementsAre(5));
+  EXPECT_THAT(
+      Values(without_out_axis([](Array a) { return lax::psum(a, "i"); }), Vec({0, 1, 2, 3})),
+      ElementsAre(6));
+  EXPECT_THAT(Values(without_out_axis([](Array a) { return a; }), Vec({5, 1, 2, 3})),
+              ElementsAre(5));
 }
 
-TEST(PmapTest, StaticArgumentsAreThoseThatCppKnows) {
+TEST(PmapTest, NumbersAndStringsThatCppKnowsAreStatic) {
   const auto f = [](Array x) {
     return pmap([](Array a, int n, const std::string& name) {
       return name == "twice" ? a * (2 * n) : a;
@@ -77,11 +79,11 @@ TEST(PmapTest, StaticArgumentsAreThoseThatCppKnows) {
   EXPECT_THAT(Values(f, Vec({0, 1, 2, 3})), ElementsAre(0, 6, 12, 18));
 }
 
-TEST(PmapTest, UnderOtherTransforms) {
-  const auto of_second = [](Array x, Array w) {
+TEST(PmapTest, WorksUnderGradVmapAndJit) {
+  const auto weighted_gradient = [](Array x, Array w) {
     return grad([](Array y, Array v) { return sum(pmap(kShare, "i")(y) * v); })(x, w);
   };
-  EXPECT_THAT(Values(of_second, Vec({1, 2, 3, 4}), Vec({0, 1, 0, 0})),
+  EXPECT_THAT(Values(weighted_gradient, Vec({1, 2, 3, 4}), Vec({0, 1, 0, 0})),
               Pointwise(DoubleNear(1e-6), std::vector<double>({-0.02, 0.08, -0.02, -0.02})));
   const auto batched = [](Array x) {
     return vmap([](Array row) { return pmap(kShare, "i")(row); })(x);
@@ -107,37 +109,38 @@ TEST(PmapTest, GradInsideSumsTheCotangents) {  // reference A24
 TEST(PmapTest, Errors) {
   const auto id = [](Array a) { return a; };
   const auto two = [](Array a, Array) { return a; };
-  const auto of = [](const auto& f, const auto&... args) {
+  const auto error_of = [](const auto& f, const auto&... args) {
     return ErrorOf([&] { trace(f, args...); });
   };
-  const Error none = of(pmap(id, "i", {.in_axes = None}), abstract({4}));
+  const Error none = error_of(pmap(id, "i", {.in_axes = None}), abstract({4}));
   EXPECT_EQ(none.kind(), ErrorKind::kValueError);
   EXPECT_THAT(none.what(), HasSubstr("pmap requires at least one argument with a mapped axis"));
-  const Error size = of(pmap(id, "i", {.axis_size = 2}), abstract({4}));
+  const Error size = error_of(pmap(id, "i", {.axis_size = 2}), abstract({4}));
   EXPECT_EQ(size.kind(), ErrorKind::kValueError);
   EXPECT_THAT(size.what(), HasSubstr("Specified axis_size 2 doesn't match received axis_size 4"));
-  const Error sizes = of(pmap(two), abstract({4}), abstract({3}));
+  const Error sizes = error_of(pmap(two), abstract({4}), abstract({3}));
   EXPECT_EQ(sizes.kind(), ErrorKind::kIndivisible);
   EXPECT_THAT(sizes.what(), AllOf(HasSubstr("is partitioned 4 times"), HasSubstr("args[1]"),
                                   HasSubstr("should evenly divide the shape")));
-  const Error rank = of(pmap(id, "i", {.in_axes = 1}), abstract({4}));
+  const Error rank = error_of(pmap(id, "i", {.in_axes = 1}), abstract({4}));
   EXPECT_THAT(rank.what(), HasSubstr("its rank should be at least 2, but is only 1"));
-  const Error out = of(pmap(id, "i", {.out_axes = 1}), abstract({4}));
+  const Error out = error_of(pmap(id, "i", {.out_axes = 1}), abstract({4}));
   EXPECT_THAT(out.what(), HasSubstr("pmap out_axes: axis 1 of result is out of bounds for rank 1"));
-  const Error unbound = of(pmap([](Array a) { return lax::psum(a, "q"); }, "i"), abstract({4}));
+  const Error unbound =
+      error_of(pmap([](Array a) { return lax::psum(a, "q"); }, "i"), abstract({4}));
   EXPECT_EQ(unbound.kind(), ErrorKind::kNameError);
   EXPECT_THAT(unbound.what(), HasSubstr("Found an unbound axis name: q"));
   const auto pairs = [](const std::pair<std::pair<Array, Array>, Array>& p, Array) {
     return p.second;
   };
   const Error prefix =
-      of(pmap(pairs, "i", {.in_axes = {{0, 0, 0}, 0}}),
-         std::pair(std::pair(abstract({4}), abstract({4})), abstract({4})), abstract({4}));
+      error_of(pmap(pairs, "i", {.in_axes = {{0, 0, 0}, 0}}),
+               std::pair(std::pair(abstract({4}), abstract({4})), abstract({4})), abstract({4}));
   EXPECT_EQ(prefix.kind(), ErrorKind::kValueError);
   EXPECT_THAT(prefix.what(), HasSubstr("pmap in_axes pytree structure error"));
   for (const char* name : {"j", "i"}) {
     const Error nested =
-        of(pmap([&](Array row) { return pmap(id, name)(row); }, "i"), abstract({2, 2}));
+        error_of(pmap([&](Array row) { return pmap(id, name)(row); }, "i"), abstract({2, 2}));
     EXPECT_EQ(nested.kind(), ErrorKind::kValueError);
     EXPECT_THAT(nested.what(), AllOf(HasSubstr("the context mesh (i=2:manual)"),
                                      HasSubstr("should match the mesh passed to shard_map")));
@@ -192,16 +195,17 @@ TEST(SmapTest, IsShardMapOverOneAxis) {
 
 TEST(SmapTest, Errors) {
   const auto id = [](Array a) { return a; };
-  const auto of = [&](const Prefix<int>& in, const Prefix<int>& out, const std::string& name) {
+  const auto error_of = [&](const Prefix<int>& in, const Prefix<int>& out,
+                            const std::string& name) {
     return ErrorOf([&] { trace(smap(id, in, out, name), abstract({4})); });
   };
-  EXPECT_THAT(of(0, 0, "x").what(), HasSubstr("the context mesh cannot be empty"));
+  EXPECT_THAT(error_of(0, 0, "x").what(), HasSubstr("the context mesh cannot be empty"));
   set_mesh context(AutoMesh({2, 2}, {"x", "y"}));
-  EXPECT_THAT(of(0, 0, "q").what(), HasSubstr("to be a subset of the mesh's axes"));
-  EXPECT_THAT(of(0, None, "x").what(), HasSubstr("which can't be statically inferred"));
-  EXPECT_THAT(of(1, 0, "x").what(), HasSubstr("in_specs entry which is too long"));
-  EXPECT_THAT(of(-2, 0, "x").what(), HasSubstr("smap in_axes: axis -2 is out of bounds"));
-  EXPECT_THAT(of(0, 2, "x").what(), HasSubstr("out_specs entry which is too long"));
+  EXPECT_THAT(error_of(0, 0, "q").what(), HasSubstr("to be a subset of the mesh's axes"));
+  EXPECT_THAT(error_of(0, None, "x").what(), HasSubstr("which can't be statically inferred"));
+  EXPECT_THAT(error_of(1, 0, "x").what(), HasSubstr("in_specs entry which is too long"));
+  EXPECT_THAT(error_of(-2, 0, "x").what(), HasSubstr("smap in_axes: axis -2 is out of bounds"));
+  EXPECT_THAT(error_of(0, 2, "x").what(), HasSubstr("out_specs entry which is too long"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// shard_map below its templates: checks the specs, traces f on the types of one device's blocks,
-// and emits one op. pmap.cc uses it too.
+// The part of shard_map that is no template: checks the specs, traces f on the types of one
+// device's blocks, and emits one op. pmap.cc uses this part too.
 #include "client/transform/shard_map.h"
 
 #include <algorithm>
@@ -26,12 +26,12 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
   if (!call.axis_names.empty()) return call.axis_names;
   // Without axis_names, all axes become Manual except those that shard the mapped dim of an
   // enclosing vmap.
-  ir::AxisSet taken;
+  ir::AxisSet vmap_axes;
   for (const ir::MappedAxis& axis : CurrentScope().mapped)
-    taken.insert(axis.sharding.begin(), axis.sharding.end());
+    vmap_axes.insert(axis.sharding.begin(), axis.sharding.end());
   ir::AxisList out;
   for (const ir::MeshAxis& a : mesh.axes) {
-    if (a.type != AxisType::kManual && !taken.contains(a.name)) out.push_back(a.name);
+    if (a.type != AxisType::kManual && !vmap_axes.contains(a.name)) out.push_back(a.name);
   }
   return out;
 }
@@ -89,9 +89,9 @@ std::vector<PartitionSpec> InferredSpecs(const FlatArgs& args, const ir::AxisLis
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     PartitionSpec spec = ir::SpecOf(args.leaves[i].type());
     for (ir::AxisList& axes : spec.dims) {
-      const ir::AxisList given = axes;
+      const ir::AxisList original = axes;
       const auto others = std::stable_partition(axes.begin(), axes.end(), is_manual);
-      if (axes != given) {
+      if (axes != original) {
         ThrowError(ErrorKind::kValueError, site,
                    "shard_map: Invalid spec: ", ir::SpecOf(args.leaves[i].type()).ToString(),
                    " of ", args.path(i),
@@ -199,31 +199,31 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
     }
     const ir::AxisList manual = ManualAxes(call, outer.mesh, site);
     const ir::Scope inside = ir::ManualScope(outer, manual, call.check_vma);
-    std::vector<Type> blocks;
+    std::vector<Type> block_types;
     const std::vector<std::string> in_paths = call.args.paths();
     std::vector<PartitionSpec> in_specs =
         call.in_specs ? *call.in_specs : InferredSpecs(call.args, manual, outer.mesh, site);
     for (size_t i = 0; i < call.args.leaves.size(); ++i) {
       CheckSpecAxes("in_specs", in_specs[i], in_paths[i], manual, outer.mesh, site);
-      blocks.push_back(
+      block_types.push_back(
           BlockType(call.args.leaves[i], in_specs[i], in_paths[i], inside, manual, site));
     }
-    std::vector<PartitionSpec> specs;
+    std::vector<PartitionSpec> result_specs;
     const Nested n =
-        TraceFlat(inside, blocks, "shard_map", site, [&](const std::vector<Array>& in) {
+        TraceFlat(inside, block_types, "shard_map", site, [&](const std::vector<Array>& in) {
           std::vector<Array> out = body(in);
-          specs = out_specs();
+          result_specs = out_specs();
           const std::vector<std::string> paths = out_paths();
           for (size_t r = 0; r < out.size(); ++r) {
-            CheckSpecAxes("out_specs", specs[r], paths[r], manual, outer.mesh, site);
-            out[r] = MatchOutSpec(out[r], specs[r], paths[r], inside, site);
+            CheckSpecAxes("out_specs", result_specs[r], paths[r], manual, outer.mesh, site);
+            out[r] = MatchOutSpec(out[r], result_specs[r], paths[r], inside, site);
           }
           return out;
         });
     in_specs.resize(in_specs.size() + n.captures.size());
     return Apply("shard_map", site, Concat(call.args.leaves, n.captures),
                  [&](ir::Builder& b, std::vector<ir::Value> in) {
-                   return ir::ManualComputation(b, n.fn, in, in_specs, specs, manual,
+                   return ir::ManualComputation(b, n.fn, in, in_specs, result_specs, manual,
                                                 call.check_vma);
                  });
   });

@@ -1,4 +1,4 @@
-// jax.stages in C++: jit.cc makes a LoweredCall, whose compile() makes a CompiledCall here. Memory
+// jax.stages in C++: jit.cc makes a LoweredCall, and compile() makes a CompiledCall of it. Memory
 // and cost come from the plan, so that nothing has to run.
 #include "client/transform/stages.h"
 
@@ -30,21 +30,22 @@ int64_t ShardBytes(const api::ArraySpec& array) {
 
 CompiledMemoryStats MemoryOfPlan(const api::CompileReply& plan, const std::vector<bool>& donate) {
   CompiledMemoryStats out;
-  std::vector<const api::ArraySpec*> free;  // results that do not have donated memory yet
+  std::vector<const api::ArraySpec*> free_results;  // results that do not have donated memory yet
   for (const api::ArraySpec& array : plan.out) {
     out.output_size_in_bytes += ShardBytes(array);
-    free.push_back(&array);
+    free_results.push_back(&array);
   }
   for (size_t i = 0; i < plan.in.size(); ++i) {
     out.argument_size_in_bytes += ShardBytes(plan.in[i]);
     if (i >= donate.size() || !donate[i]) continue;
-    const auto taken = std::find_if(free.begin(), free.end(), [&](const api::ArraySpec* result) {
-      return result->dtype == plan.in[i].dtype && result->shape == plan.in[i].shape &&
-             internal::HaveSameShards(result->placement, plan.in[i].placement, result->shape);
-    });
-    if (taken == free.end()) continue;
-    out.alias_size_in_bytes += ShardBytes(**taken);
-    free.erase(taken);
+    const auto match =
+        std::find_if(free_results.begin(), free_results.end(), [&](const api::ArraySpec* result) {
+          return result->dtype == plan.in[i].dtype && result->shape == plan.in[i].shape &&
+                 internal::HaveSameShards(result->placement, plan.in[i].placement, result->shape);
+        });
+    if (match == free_results.end()) continue;
+    out.alias_size_in_bytes += ShardBytes(**match);
+    free_results.erase(match);
   }
   out.peak_memory_in_bytes = plan.memory_bound_bytes;
   out.temp_size_in_bytes = std::max<int64_t>(
@@ -61,8 +62,8 @@ CostAnalysis CostOfPlan(const std::string& explain_json) {
   out.flops = predicted.value("flops", 0.0);
   out.bytes_accessed = predicted.value("bytes_accessed", 0.0);
   out.optimal_seconds = predicted.value("seconds", 0.0);
-  for (const nlohmann::json& use : plan.value("collectives", nlohmann::json::array()))
-    out.bytes_sent += use.value("bytes_sent", int64_t{0});
+  for (const nlohmann::json& collective : plan.value("collectives", nlohmann::json::array()))
+    out.bytes_sent += collective.value("bytes_sent", int64_t{0});
   return out;
 }
 
@@ -126,12 +127,13 @@ void CompiledCall::CheckShardings(const FlatArgs& args) const {
   const LoweredCall& l = *lowered_;
   std::vector<std::string> mismatches;
   for (size_t i = 0; i < args.leaves.size(); ++i) {
-    const ConcreteState* const c = AsConcrete(args.leaves[i]);
-    if (!c || c->placement->mesh.empty()) continue;
+    const ConcreteState* const concrete = AsConcrete(args.leaves[i]);
+    if (!concrete || concrete->placement->mesh.empty()) continue;
     const api::Placement& required = executable_->reply.in.at(i).placement;
-    if (HaveSameShards(*c->placement, required, c->type.shape)) continue;
-    mismatches.push_back(absl::StrCat("Argument ", l.paths[i], " with shape ", c->type.ToString(),
-                                      ": Passed sharding: ", PlacementText(*c->placement),
+    if (HaveSameShards(*concrete->placement, required, concrete->type.shape)) continue;
+    mismatches.push_back(absl::StrCat("Argument ", l.paths[i], " with shape ",
+                                      concrete->type.ToString(),
+                                      ": Passed sharding: ", PlacementText(*concrete->placement),
                                       ", Required sharding: ", PlacementText(required)));
   }
   if (!mismatches.empty()) {

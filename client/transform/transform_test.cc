@@ -1,5 +1,6 @@
-// Tests of the transforms in a trace: grad and its kin, shard_map, checkpoint, jit, eval_shape.
-// Values, types and error texts are those of JAX; traced functions run on the reference evaluator.
+// Tests of the transforms in a trace: grad and related transforms, shard_map, checkpoint, jit,
+// eval_shape. Values, types and error texts are those of JAX; traced functions run on the reference
+// evaluator.
 #include "client/transform.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +38,7 @@ Mesh AutoMesh(const std::vector<int64_t>& shape, const std::vector<std::string>&
   return abstract_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
 }
 
-// ---- grad and its kin. --------------------------------------------------------------------------
+// ---- grad and related transforms. ---------------------------------------------------------------
 
 TEST(GradTest, OfASumOfSquares) {
   EXPECT_THAT(Values(grad([](Array x) { return sum(x * x); }), Vec({1, 2, 3})),
@@ -55,7 +56,7 @@ TEST(GradTest, ByTwoArgumentsInTheirOrder) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 42));  // the gradient by x is 2xy
 }
 
-TEST(GradTest, OfATreeHasItsStructureAndSkipsStatics) {
+TEST(GradTest, OfATreeHasTheTreesStructureAndStatics) {
   const auto f = [](Array w, Array b, Array x) {
     const Affine p{w, b};
     const auto loss = [](const Affine& q, Array v, int n) { return n * sum(q.w * v + q.b); };
@@ -67,7 +68,7 @@ TEST(GradTest, OfATreeHasItsStructureAndSkipsStatics) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(3, 3));
 }
 
-TEST(GradTest, AuxTravelsBeside) {
+TEST(GradTest, ReturnsAuxBesideTheGradient) {
   const auto f = [](Array x) {
     auto [value, g] = value_and_grad([](Array y) {
       return std::make_pair(sum(y * y * y), std::make_pair(y + 1, argmax(y)));
@@ -95,7 +96,7 @@ TEST(GradTest, OfAnUnusedArgumentIsZero) {
   EXPECT_THAT(Values(f, Vec({1, 2}), Vec({3, 4})), ElementsAre(0, 0));
 }
 
-TEST(GradTest, RefusesWhatHasNoGradient) {
+TEST(GradTest, RefusesIntegersAndResultsThatAreNoLoss) {
   const Error shape = ErrorOf([] { trace(grad([](Array x) { return x * x; }), abstract({2})); });
   EXPECT_EQ(shape.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(shape.what(), AllOf(HasSubstr("Gradient only defined for scalar-output functions"),
@@ -126,7 +127,7 @@ TEST(GradTest, OfIntegersHasNoValue) {
 // As in JAX, the gradient of |z|^2 is 2 conj(z), and that of a holomorphic function is its
 // derivative.
 TEST(GradTest, ByComplexArguments) {
-  const auto of = [](const auto& f, GradOptions options) {
+  const auto gradient_of = [](const auto& f, GradOptions options) {
     return Evaluated(
         [&](Array re, Array im) {
           const Array slope = grad(f, options)(complex(re, im));
@@ -134,10 +135,10 @@ TEST(GradTest, ByComplexArguments) {
         },
         Host({3}, {}), Host({2}, {}));
   };
-  const auto size = of([](Array z) { return real(z * conj(z)); }, {});
+  const auto size = gradient_of([](Array z) { return real(z * conj(z)); }, {});
   EXPECT_EQ(size[0].At(0), 6);
   EXPECT_EQ(size[1].At(0), -4);
-  const auto square = of([](Array z) { return z * z; }, {.holomorphic = true});
+  const auto square = gradient_of([](Array z) { return z * z; }, {.holomorphic = true});
   EXPECT_EQ(square[0].At(0), 6);
   EXPECT_EQ(square[1].At(0), 4);
   const auto error = [](const auto& f, DType dtype, GradOptions options) {
@@ -152,7 +153,7 @@ TEST(GradTest, ByComplexArguments) {
               HasSubstr("requires outputs with complex dtype, but got f32"));
 }
 
-TEST(AuxTest, IsBesideEachDerivative) {
+TEST(AuxTest, VjpLinearizeAndJvpReturnAux) {
   const auto f = [](Array x) { return std::pair(x * x, std::pair(x + 1, argmax(x))); };
   const auto all = [&](Array x, Array t) {
     const auto [y, back, aux] = vjp(f, x, has_aux);
@@ -170,7 +171,7 @@ TEST(AuxTest, IsBesideEachDerivative) {
   for (const size_t i : {8, 9}) EXPECT_THAT(out[i].ToDoubles(), ElementsAre(1, 9));
 }
 
-TEST(JvpTest, GivesTheTangent) {
+TEST(JvpTest, ReturnsTheTangent) {
   const auto f = [](Array x, Array t) {
     return jvp([](Array y) { return sin(y); }, std::tuple(x), std::tuple(t));
   };
@@ -223,8 +224,9 @@ TEST(LinearizeTest, IsTheJvpAtAPoint) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(36));
 }
 
-// Seed program: reference A01 and A02.
-auto Seed(bool cast) {
+// Returns a function that linearizes at p in a shard_map, and applies the linear map and its
+// transpose to each shard of t. `cast` casts p to varying first. Reference: A01 and A02.
+auto LinearizeAndTransposePerShard(bool cast) {
   return [cast](Array p, Array t) {
     const Mesh mesh = AutoMesh({2}, {"x"});
     return shard_map(
@@ -240,15 +242,18 @@ auto Seed(bool cast) {
   };
 }
 TEST(LinearizeTest, RefusesATangentThatVariesWhereThePrimalDoesNot) {
-  const Error e = ErrorOf([] { trace(Seed(false), abstract({1}), abstract({2})); });
+  const Error e =
+      ErrorOf([] { trace(LinearizeAndTransposePerShard(false), abstract({1}), abstract({2})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(),
               AllOf(HasSubstr("linearized function called on tangent values inconsistent"),
                     HasSubstr("pcast(..., ('x',), to='varying') to the primal value passed")));
 }
-TEST(LinearizeTest, TransposesPerShardOnceCast) {
-  EXPECT_THAT(Values(Seed(true), Vec({1}), Vec({1, 1})), ElementsAre(4, 4));
-  EXPECT_THAT(Values(Seed(true), Vec({3}), Vec({1, 2})), ElementsAre(36, 72));
+TEST(LinearizeTest, TransposesPerShardIfThePrimalIsCast) {
+  EXPECT_THAT(Values(LinearizeAndTransposePerShard(true), Vec({1}), Vec({1, 1})),
+              ElementsAre(4, 4));
+  EXPECT_THAT(Values(LinearizeAndTransposePerShard(true), Vec({3}), Vec({1, 2})),
+              ElementsAre(36, 72));
 }
 
 TEST(LinearTransposeTest, ChecksTheCotangent) {
@@ -265,7 +270,7 @@ TEST(LinearTransposeTest, ChecksTheCotangent) {
 
 // ---- shard_map. ---------------------------------------------------------------------------------
 
-TEST(ShardMapTest, RepeatedPsumVariesAgain) {  // reference A03
+TEST(ShardMapTest, ASecondPsumSumsOverTheDevicesAgain) {  // reference A03
   const auto f = [](Array x) {
     return shard_map([](Array b) { return lax::psum(lax::psum(b, "i"), "i"); },
                      AutoMesh({4}, {"i"}), {P("i")}, P())(x);
@@ -273,7 +278,7 @@ TEST(ShardMapTest, RepeatedPsumVariesAgain) {  // reference A03
   EXPECT_THAT(Values(f, Vec({0, 1, 2, 3})), ElementsAre(24));
 }
 
-TEST(ShardMapTest, OutSpecsPromiseIsProven) {  // reference A04
+TEST(ShardMapTest, OutSpecsMustBeProvenReplicated) {  // reference A04
   const Error e = ErrorOf([] {
     trace(shard_map([](Array b) { return 2 * b; }, AutoMesh({2, 2, 2}, {"x", "y", "z"}),
                     {P("x", "y", "z")}, P("x")),
@@ -300,7 +305,7 @@ TEST(ShardMapTest, GradientsOfInvaryingParamsAreSummed) {  // reference A05
   EXPECT_THAT(Values(make(true), Vec({1, 2}), samples), ElementsAre(0, 1, 1, 1, 1, 0, 0, 0));
 }
 
-TEST(ShardMapTest, GradThroughIsRightInBothModes) {  // reference A07
+TEST(ShardMapTest, GradIsTheSameWithAndWithoutCheckVma) {  // reference A07
   for (const bool check : {true, false}) {
     const auto f = [check](Array x) {
       return grad([check](Array y) {
@@ -312,7 +317,7 @@ TEST(ShardMapTest, GradThroughIsRightInBothModes) {  // reference A07
   }
 }
 
-TEST(ShardMapTest, MixedOperandsAreCast) {  // reference A08
+TEST(ShardMapTest, InvaryingOperandsAreCastToVarying) {  // reference A08
   const auto f = [](Array x, Array y) {
     return shard_map([](Array a, Array b) { return a * b; }, AutoMesh({2}, {"i"}), {P("i"), P()},
                      P("i"))(x, y);
@@ -323,7 +328,7 @@ TEST(ShardMapTest, MixedOperandsAreCast) {  // reference A08
 
 // A bias is cast before it is broadcast, so that its gradient is summed over the rows before it is
 // summed over the devices.
-TEST(ShardMapTest, WhatIsBroadcastIsCastBefore) {
+TEST(ShardMapTest, ABiasIsCastBeforeItIsBroadcast) {
   const auto f = [](Array x, Array bias) {
     const auto loss = [](Array rows, Array b) { return lax::psum(sum(square(rows + b)), "i"); };
     const auto mapped = shard_map(loss, AutoMesh({2}, {"i"}), {P("i"), P()}, P());
@@ -331,16 +336,16 @@ TEST(ShardMapTest, WhatIsBroadcastIsCastBefore) {
   };
   EXPECT_THAT(Values(f, testing::Host({0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}), Vec({10, 20})),
               ElementsAre(104, 192));
-  std::vector<Dims> sums;
-  const std::function<void(const ir::Function&)> look = [&](const ir::Function& fn) {
+  std::vector<Dims> psum_shapes;
+  const std::function<void(const ir::Function&)> collect_psums = [&](const ir::Function& fn) {
     for (const ir::Op& op : fn.ops) {
-      if (op.def->name.find("psum") == 0) sums.push_back(fn.type(op.operands[0]).shape);
-      for (const ir::FunctionRef& region : op.regions) look(*region);
+      if (op.def->name.find("psum") == 0) psum_shapes.push_back(fn.type(op.operands[0]).shape);
+      for (const ir::FunctionRef& region : op.regions) collect_psums(*region);
     }
   };
-  look(*trace(f, abstract({4, 2}), abstract({2})).fn());
-  EXPECT_THAT(sums, ::testing::Contains(Dims{2}));
-  EXPECT_THAT(sums, ::testing::Not(::testing::Contains(Dims{2, 2})));
+  collect_psums(*trace(f, abstract({4, 2}), abstract({2})).fn());
+  EXPECT_THAT(psum_shapes, ::testing::Contains(Dims{2}));
+  EXPECT_THAT(psum_shapes, ::testing::Not(::testing::Contains(Dims{2, 2})));
 }
 
 TEST(ShardMapTest, ScanCarryMustVaryFromTheStart) {  // reference A09
@@ -367,7 +372,7 @@ TEST(ShardMapTest, ScanCarryMustVaryFromTheStart) {  // reference A09
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(0, 1, 2, 0, 1, 2));
 }
 
-TEST(ShardMapTest, BoundaryErrors) {  // reference A14
+TEST(ShardMapTest, RefusesSpecsAndMeshesThatDoNotFit) {  // reference A14
   const Mesh mesh = AutoMesh({2}, {"x"});
   const auto id = [](Array a) { return a; };
   const Error uneven =
@@ -400,7 +405,7 @@ TEST(ShardMapTest, BoundaryErrors) {  // reference A14
   }
 }
 
-TEST(ShardMapTest, SpecsFromTheTypes) {
+TEST(ShardMapTest, InferTakesTheSpecsFromTheTypes) {
   set_mesh context(abstract_mesh({2, 2}, {"x", "y"}));
   const auto body_type = [](std::string_view type, const PartitionSpec& out_spec,
                             ShardMapOptions options) {
@@ -421,7 +426,7 @@ TEST(ShardMapTest, SpecsFromTheTypes) {
 }
 
 // The error texts are JAX's.
-TEST(ShardMapTest, GroupsAndShufflesAreChecked) {
+TEST(ShardMapTest, RefusesWrongGroupsAndShuffles) {
   set_mesh context(abstract_mesh({4}, {"i"}, {AxisType::kAuto}));
   const auto error = [](const auto& f, bool check_vma = false) {
     return ErrorOf([&] {
@@ -481,14 +486,14 @@ TEST(ShardMapTest, AxisSizeIsStaticAndUnknownNamesAreRefused) {
   EXPECT_THAT(e.what(), HasSubstr("unbound axis name: i"));
 }
 
-TEST(ShardMapTest, CastsThatDoNotExistAreRefused) {
-  const auto with = [](auto body) {
+TEST(ShardMapTest, RefusesUnsupportedCasts) {
+  const auto error = [](auto body) {
     return ErrorOf(
         [&] { trace(shard_map(body, AutoMesh({2}, {"i"}), {P("i")}, P("i")), abstract({2})); });
   };
-  EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "varying"); }).what(),
+  EXPECT_THAT(error([](Array b) { return lax::pcast(b, "i", "varying"); }).what(),
               HasSubstr("Unsupported pcast from=varying"));
-  EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "invarying"); }).what(),
+  EXPECT_THAT(error([](Array b) { return lax::pcast(b, "i", "invarying"); }).what(),
               HasSubstr("Got unexpected `to` value 'invarying'"));
   EXPECT_THAT(
       ErrorOf([] { trace([](Array x) { return lax::pcast(x, "i"); }, abstract({2})); }).what(),
@@ -505,8 +510,9 @@ TEST(CheckpointTest, ChangesNoValue) {
   EXPECT_THAT(Values(f, Vec({0.7})), Pointwise(DoubleNear(1e-6), {want}));
 }
 
-// Counts the ops of a loss and its gradient, which computes values again that are not kept.
-std::map<std::string, int> OpsAfterwards(const CheckpointPolicy& policy) {
+// Counts the ops of a loss and its gradient. The gradient computes those values again that `policy`
+// does not keep.
+std::map<std::string, int> CountOps(const CheckpointPolicy& policy) {
   const auto f = [&](Array x, Array w) {
     const auto layer = [](Array x, Array w) {
       const Array hidden = checkpoint_name(matmul(sin(x), w), "hidden");
@@ -525,32 +531,32 @@ std::map<std::string, int> OpsAfterwards(const CheckpointPolicy& policy) {
   count(*traced.fn(), count);
   return counts;
 }
-TEST(CheckpointTest, PoliciesSayWhatIsComputedAgain) {
-  const auto all = OpsAfterwards(checkpoint_policies::nothing_saveable);
-  const auto none = OpsAfterwards(checkpoint_policies::everything_saveable);
-  EXPECT_EQ(all.at("tanh"), 2);
-  EXPECT_EQ(all.at("sin"), 2);
-  EXPECT_EQ(all.at("dot_general"), 4);  // includes the two products of the gradient
-  EXPECT_EQ(none.at("tanh"), 1);
-  EXPECT_EQ(none.at("sin"), 1);
-  EXPECT_EQ(none.at("dot_general"), 3);
+TEST(CheckpointTest, PoliciesSelectTheValuesToRecompute) {
+  const auto recompute_all = CountOps(checkpoint_policies::nothing_saveable);
+  const auto recompute_none = CountOps(checkpoint_policies::everything_saveable);
+  EXPECT_EQ(recompute_all.at("tanh"), 2);
+  EXPECT_EQ(recompute_all.at("sin"), 2);
+  EXPECT_EQ(recompute_all.at("dot_general"), 4);  // includes the two products of the gradient
+  EXPECT_EQ(recompute_none.at("tanh"), 1);
+  EXPECT_EQ(recompute_none.at("sin"), 1);
+  EXPECT_EQ(recompute_none.at("dot_general"), 3);
 
   for (const CheckpointPolicy& policy :
        {checkpoint_policies::dots_saveable, checkpoint_policies::dots_with_no_batch_dims_saveable,
         checkpoint_policies::save_only_these_names({"hidden"})}) {
-    const auto dots = OpsAfterwards(policy);
+    const auto dots = CountOps(policy);
     EXPECT_EQ(dots.at("dot_general"), 3);
     EXPECT_EQ(dots.at("tanh"), 2);
   }
   // A value that is kept by name is not computed again. The values from which it was computed are
   // computed again if the gradient uses them.
-  const auto activation = OpsAfterwards(checkpoint_policies::save_any_names_but_these({"hidden"}));
+  const auto activation = CountOps(checkpoint_policies::save_any_names_but_these({"hidden"}));
   EXPECT_EQ(activation.at("exp"), 2);
   EXPECT_EQ(activation.at("sin"), 2);
-  // The value before it gets the name is kept, as in JAX.
-  EXPECT_EQ(OpsAfterwards(checkpoint_policies::save_anything_except_these_names({"activation"}))
-                .at("tanh"),
-            1);
+  // The value that checkpoint_name takes has no name yet and is kept, as in JAX.
+  EXPECT_EQ(
+      CountOps(checkpoint_policies::save_anything_except_these_names({"activation"})).at("tanh"),
+      1);
 }
 TEST(CheckpointTest, PoliciesChangeNoValue) {
   for (const CheckpointPolicy& policy :
@@ -574,8 +580,8 @@ TEST(CheckpointTest, PoliciesChangeNoValue) {
     EXPECT_EQ(out[1].ToDoubles(), out[3].ToDoubles());
   }
 }
-TEST(CheckpointTest, OfScansTheirStepsAreKept) {
-  const auto counted = [](const CheckpointPolicy& policy) {
+TEST(CheckpointTest, PoliciesApplyToTheStepsOfAScan) {
+  const auto count_sines = [](const CheckpointPolicy& policy) {
     const auto f = [&](Array x) {
       const auto body = [&](const Array& carry, NoneType) {
         return std::pair(checkpoint([](Array c) { return sin(sin(c)); }, {.policy = policy})(carry),
@@ -593,8 +599,8 @@ TEST(CheckpointTest, OfScansTheirStepsAreKept) {
     count(*trace(f, abstract({2})).fn(), count);
     return sines;
   };
-  EXPECT_EQ(counted(checkpoint_policies::nothing_saveable), 3);
-  EXPECT_EQ(counted(checkpoint_policies::everything_saveable), 2);
+  EXPECT_EQ(count_sines(checkpoint_policies::nothing_saveable), 3);
+  EXPECT_EQ(count_sines(checkpoint_policies::everything_saveable), 2);
 }
 
 TEST(JitTest, NestsInsideOtherTransforms) {
@@ -605,7 +611,7 @@ TEST(JitTest, NestsInsideOtherTransforms) {
   EXPECT_THAT(Values(f, Vec({1, 2}), Vec({5, 6})), ElementsAre(15, 18));
 }
 
-TEST(EvalShapeTest, AnswersTheTreeOfTypes) {
+TEST(EvalShapeTest, ReturnsTheTreeOfTypes) {
   const auto f = [](const Affine& p, Array x, int n) {
     return std::tuple(dot(x, p.w) + p.b, n, x.shape().size());
   };

@@ -1,5 +1,5 @@
-// vmap below its template: traces f for one element, batches the traced function, and runs the
-// result in the current frame or as a program.
+// The part of vmap that is no template: traces f for one element, batches the traced function, and
+// runs the result in the current frame or as a program.
 #include "client/transform/vmap.h"
 
 #include <algorithm>
@@ -14,10 +14,11 @@
 namespace tessera::internal {
 namespace {
 
-// Makes the mapped dims non-negative, checks their sizes, and returns the batch size.
-int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims) {
+// Appends the mapped dim of each argument to `dims`, counted from the front, or -1 if the argument
+// is not mapped. Checks the sizes of the mapped dims, and returns their common size.
+int64_t ResolveBatch(const VmapFlat& call, const Site& site, std::vector<int>* dims) {
   int64_t size = call.axis_size;
-  std::string of = "axis_size";
+  std::string size_source = "axis_size";
   for (size_t i = 0; i < call.args.leaves.size(); ++i) {
     if (!call.dims[i]) {
       dims->push_back(-1);
@@ -34,13 +35,13 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
     }
     if (size >= 0 && size != type.shape[d]) {
       ThrowError(ErrorKind::kValueError, site,
-                 "vmap got inconsistent sizes for array axes to be mapped: ", of, " is ", size,
-                 " but axis ", d, " of ", call.args.path(i), ", a ", type.ToString(), ", is ",
+                 "vmap got inconsistent sizes for array axes to be mapped: ", size_source, " is ",
+                 size, " but axis ", d, " of ", call.args.path(i), ", a ", type.ToString(), ", is ",
                  type.shape[d]);
     }
     if (size < 0) {
       size = type.shape[d];
-      of = absl::StrCat("axis ", d, " of ", call.args.path(i));
+      size_source = absl::StrCat("axis ", d, " of ", call.args.path(i));
     }
     dims->push_back(d);
   }
@@ -104,7 +105,7 @@ ir::MappedAxis MappedAxisOf(const VmapFlat& call, const std::vector<int>& dims, 
     if (!mesh.IsManual(name)) return;
     ThrowError(ErrorKind::kValueError, site, "vmap: ", ToAbsl(what), " '", name,
                "' is the name of an axis of mesh ", mesh.ToString(),
-               " that is Manual here; give another one");
+               " that is Manual here; give another name");
   };
   refuse_manual("axis_name", axis.name);
   for (const std::string& name : axis.spmd) refuse_manual("spmd_axis_name", name);
@@ -119,27 +120,29 @@ ir::MappedAxis MappedAxisOf(const VmapFlat& call, const std::vector<int>& dims, 
 std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims) {
   std::vector<int> dims;
-  const int64_t size = BatchSize(call, site, &dims);
+  const int64_t size = ResolveBatch(call, site, &dims);
   return InProgram("vmap", site, call.args.leaves, [&] {
-    std::vector<Type> inner;
+    std::vector<Type> element_types;
     for (size_t i = 0; i < dims.size(); ++i) {
       const Type& t = call.args.leaves[i].type();
-      inner.push_back(dims[i] < 0 ? t : WithoutDim(t, dims[i]));
+      element_types.push_back(dims[i] < 0 ? t : WithoutDim(t, dims[i]));
     }
     const ir::MappedAxis axis = MappedAxisOf(call, dims, size, site);
     ir::Scope scope = CurrentScope();
     if (axis.in_scope()) scope.mapped.push_back(axis);
-    const Nested n = TraceFlat(scope, inner, "vmap", site, body);
+    const Nested n = TraceFlat(scope, element_types, "vmap", site, body);
     std::vector<int> param_dims = dims;
     param_dims.insert(param_dims.end(), n.captures.size(), -1);
     std::vector<int> result_dims;
-    const std::vector<std::optional<int>> wanted = out_dims();
-    for (size_t r = 0; r < wanted.size(); ++r) {
+    const std::vector<std::optional<int>> requested_dims = out_dims();
+    for (size_t r = 0; r < requested_dims.size(); ++r) {
       const int rank = n.fn->type(n.fn->results[r]).rank() + 1;
-      const int d = !wanted[r] ? -1 : *wanted[r] < 0 ? *wanted[r] + rank : *wanted[r];
-      if (wanted[r] && (d < 0 || d >= rank)) {
-        ThrowError(ErrorKind::kValueError, site, "vmap out_axes: axis ", *wanted[r], " of result ",
-                   r, " is out of bounds for rank ", rank);
+      const int d = !requested_dims[r]       ? -1
+                    : *requested_dims[r] < 0 ? *requested_dims[r] + rank
+                                             : *requested_dims[r];
+      if (requested_dims[r] && (d < 0 || d >= rank)) {
+        ThrowError(ErrorKind::kValueError, site, "vmap out_axes: axis ", *requested_dims[r],
+                   " of result ", r, " is out of bounds for rank ", rank);
       }
       result_dims.push_back(d);
     }

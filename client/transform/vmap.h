@@ -11,7 +11,8 @@ namespace tessera {
 
 namespace internal {
 
-// dims[i] is the mapped dim of argument i, or nullopt. `out_dims` is called after `body`.
+// dims[i] is the mapped dim of argument i, or nullopt if the argument is not mapped. `out_dims` is
+// called after `body`.
 struct VmapFlat {
   FlatArgs args;
   std::vector<std::optional<int>> dims;
@@ -26,9 +27,9 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
 
 struct VmapOptions {
   // The name by which collectives in f exchange data among the elements, as collectives in a
-  // shard_map do among devices. One call may name both kinds of axes. Types do not track what
-  // varies along this axis, and the derivative of psum is psum. The name hides the same name of an
-  // enclosing vmap. VALUE_ERROR if it is the name of an axis that is Manual here or in f.
+  // shard_map do among devices. One call may name both kinds of axes. Types do not track which
+  // values vary along this axis, and the derivative of psum is psum. The name hides an equal name
+  // of an enclosing vmap. VALUE_ERROR for the name of an axis that is Manual here or in f.
   std::string axis_name = {};
   int64_t axis_size = -1;  // number of elements; required if no argument is mapped
   // The axes of the mesh over which the elements are cut, major to minor. Each

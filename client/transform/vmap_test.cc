@@ -39,7 +39,7 @@ Mesh AutoMesh(const std::vector<int64_t>& shape, const std::vector<std::string>&
 
 // ---- Axes. --------------------------------------------------------------------------------------
 
-TEST(VmapTest, MapsTheNamedAxes) {
+TEST(VmapTest, MapsTheGivenAxes) {
   const auto f = [](Array x, Array y) {
     return vmap([](Array a, Array b) { return dot(a, b); }, {0, 1})(x, y);
   };
@@ -47,7 +47,7 @@ TEST(VmapTest, MapsTheNamedAxes) {
               ElementsAre(19, 50));
 }
 
-TEST(VmapTest, NoneIsTheSameForAllAndOutAxesMove) {
+TEST(VmapTest, UnmappedArgumentsAreSharedAndOutAxesPlaceTheBatch) {
   const auto f = [](Array x, Array y) {
     return vmap([](Array a, Array b) { return a * b; }, {0, None}, 1)(x, y);
   };
@@ -56,7 +56,7 @@ TEST(VmapTest, NoneIsTheSameForAllAndOutAxesMove) {
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(10, 20, 30, 20, 40, 60));
 }
 
-TEST(VmapTest, OfGradIsPerExample) {
+TEST(VmapTest, VmapOfGradIsPerExample) {
   const auto f = [](Array w, Array xs) {
     return vmap(grad([](Array p, Array x) { return square(dot(p, x)); }), {None, 0})(w, xs);
   };
@@ -87,21 +87,25 @@ const VmapOptions kNamed = {.axis_name = "i"};
 
 // Returns vmap(f) over the first axis of x, named i.
 template <class F>
-std::vector<double> Mapped(const F& f, const ir::Array& x) {
+std::vector<double> MappedValues(const F& f, const ir::Array& x) {
   return Values([&](Array a) { return vmap(f, 0, 0, kNamed)(a); }, x);
 }
 
 TEST(AxisNameTest, Reductions) {
   const ir::Array x = Arange({3, 2});
-  EXPECT_THAT(Mapped([](Array a) { return lax::psum(a, "i"); }, x), ElementsAre(6, 9, 6, 9, 6, 9));
-  EXPECT_THAT(Mapped([](Array a) { return lax::pmean(a, "i"); }, x), ElementsAre(2, 3, 2, 3, 2, 3));
-  EXPECT_THAT(Mapped([](Array a) { return lax::pmax(a, "i"); }, x), ElementsAre(4, 5, 4, 5, 4, 5));
-  EXPECT_THAT(Mapped([](Array a) { return lax::pmin(a, "i"); }, x), ElementsAre(0, 1, 0, 1, 0, 1));
-  EXPECT_THAT(Mapped([](Array a) { return lax::psum(lax::gt(a, 1.0), "i"); }, x),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::psum(a, "i"); }, x),
+              ElementsAre(6, 9, 6, 9, 6, 9));
+  EXPECT_THAT(MappedValues([](Array a) { return lax::pmean(a, "i"); }, x),
+              ElementsAre(2, 3, 2, 3, 2, 3));
+  EXPECT_THAT(MappedValues([](Array a) { return lax::pmax(a, "i"); }, x),
+              ElementsAre(4, 5, 4, 5, 4, 5));
+  EXPECT_THAT(MappedValues([](Array a) { return lax::pmin(a, "i"); }, x),
+              ElementsAre(0, 1, 0, 1, 0, 1));
+  EXPECT_THAT(MappedValues([](Array a) { return lax::psum(lax::gt(a, 1.0), "i"); }, x),
               ElementsAre(2, 2, 2, 2, 2, 2));
 }
 
-TEST(AxisNameTest, WhatIsTheSameForAllStaysSo) {
+TEST(AxisNameTest, ResultsEqualForAllElementsMayStayUnmapped) {
   // All elements have the same sum, so the result may leave vmap unmapped.
   const auto f = [](Array x, Array y) {
     return vmap(
@@ -127,25 +131,25 @@ TEST(AxisNameTest, GathersAndScatters) {
     for (int k = 0; k < 3; ++k) out.insert(out.end(), v.begin(), v.end());
     return out;
   };
-  EXPECT_THAT(Mapped([](Array a) { return lax::all_gather(a, "i"); }, x),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::all_gather(a, "i"); }, x),
               ElementsAreArray(thrice(whole)));
-  EXPECT_THAT(Mapped([](Array a) { return lax::all_gather(a, "i", 1); }, x),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::all_gather(a, "i", 1); }, x),
               ElementsAreArray(thrice(turned)));
-  EXPECT_THAT(Mapped([](Array a) { return lax::all_gather(a, "i", 0, /*tiled=*/true); }, x),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::all_gather(a, "i", 0, /*tiled=*/true); }, x),
               ElementsAreArray(thrice(whole)));
-  EXPECT_THAT(Mapped([](Array) { return lax::all_gather(arange(2, kF32), "i", 1); }, x),
+  EXPECT_THAT(MappedValues([](Array) { return lax::all_gather(arange(2, kF32), "i", 1); }, x),
               ElementsAreArray(thrice({0, 0, 0, 1, 1, 1})));
-  EXPECT_THAT(Mapped([](Array a) { return lax::psum_scatter(a, "i"); }, Arange({3, 3})),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::psum_scatter(a, "i"); }, Arange({3, 3})),
               ElementsAre(9, 12, 15));
-  EXPECT_THAT(
-      Mapped([](Array a) { return lax::psum_scatter(a, "i", 0, /*tiled=*/true); }, Arange({3, 6})),
-      ElementsAre(18, 21, 24, 27, 30, 33));
-  EXPECT_THAT(Mapped([](Array) { return lax::psum_scatter(arange(3, kF32), "i"); }, x),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::psum_scatter(a, "i", 0, /*tiled=*/true); },
+                           Arange({3, 6})),
+              ElementsAre(18, 21, 24, 27, 30, 33));
+  EXPECT_THAT(MappedValues([](Array) { return lax::psum_scatter(arange(3, kF32), "i"); }, x),
               ElementsAre(0, 3, 6));
 }
 
 TEST(AxisNameTest, Exchanges) {
-  EXPECT_THAT(Mapped(
+  EXPECT_THAT(MappedValues(
                   [](Array a) {
                     return lax::ppermute(a, "i", {{0, 1}, {1, 2}, {2, 0}});
                   },
@@ -153,22 +157,23 @@ TEST(AxisNameTest, Exchanges) {
               ElementsAre(6, 7, 8, 0, 1, 2, 3, 4, 5));
   // JAX refuses, under vmap, a permutation that leaves an element out. Here the element gets zeros,
   // as under pmap.
-  EXPECT_THAT(Mapped(
+  EXPECT_THAT(MappedValues(
                   [](Array a) {
                     return lax::ppermute(a, "i", {{0, 1}, {1, 2}});
                   },
                   Arange({3, 1})),
               ElementsAre(0, 0, 1));
-  EXPECT_THAT(Mapped([](Array a) { return lax::all_to_all(a, "i", 0, 0); }, Arange({3, 3})),
+  EXPECT_THAT(MappedValues([](Array a) { return lax::all_to_all(a, "i", 0, 0); }, Arange({3, 3})),
               ElementsAre(0, 3, 6, 1, 4, 7, 2, 5, 8));
-  EXPECT_THAT(Mapped([](Array a) { return lax::all_to_all(a, "i", 0, 1); }, Arange({3, 3, 2})),
-              ElementsAre(0, 6, 12, 1, 7, 13, 2, 8, 14, 3, 9, 15, 4, 10, 16, 5, 11, 17));
-  EXPECT_THAT(Mapped([](Array a) { return lax::all_to_all(a, "i", 0, 1, /*tiled=*/true); },
-                     Arange({3, 3, 2})),
-              ElementsAre(0, 1, 6, 7, 12, 13, 2, 3, 8, 9, 14, 15, 4, 5, 10, 11, 16, 17));
   EXPECT_THAT(
-      Mapped([](Array a) { return lax::all_to_all(a, "i", 0, 0, /*tiled=*/true); }, Arange({3, 6})),
-      ElementsAre(0, 1, 6, 7, 12, 13, 2, 3, 8, 9, 14, 15, 4, 5, 10, 11, 16, 17));
+      MappedValues([](Array a) { return lax::all_to_all(a, "i", 0, 1); }, Arange({3, 3, 2})),
+      ElementsAre(0, 6, 12, 1, 7, 13, 2, 8, 14, 3, 9, 15, 4, 10, 16, 5, 11, 17));
+  EXPECT_THAT(MappedValues([](Array a) { return lax::all_to_all(a, "i", 0, 1, /*tiled=*/true); },
+                           Arange({3, 3, 2})),
+              ElementsAre(0, 1, 6, 7, 12, 13, 2, 3, 8, 9, 14, 15, 4, 5, 10, 11, 16, 17));
+  EXPECT_THAT(MappedValues([](Array a) { return lax::all_to_all(a, "i", 0, 0, /*tiled=*/true); },
+                           Arange({3, 6})),
+              ElementsAre(0, 1, 6, 7, 12, 13, 2, 3, 8, 9, 14, 15, 4, 5, 10, 11, 16, 17));
 }
 
 TEST(AxisNameTest, IndexAndSize) {
@@ -180,7 +185,7 @@ TEST(AxisNameTest, IndexAndSize) {
   EXPECT_THAT(Values(f, Vec({1, 10, 100})), ElementsAre(3, 13, 203));
 }
 
-TEST(AxisNameTest, NestedNamesTogetherAndTheInnermostOfOne) {
+TEST(AxisNameTest, NestedNamesCombineAndTheInnermostOfEqualNamesCounts) {
   const auto nested = [](const std::string& outer, const std::string& inner, const auto& f) {
     return [=](Array x) {
       const auto of_row = [=](Array row) { return vmap(f, 0, 0, {.axis_name = inner})(row); };
@@ -203,7 +208,7 @@ TEST(AxisNameTest, NestedNamesTogetherAndTheInnermostOfOne) {
   EXPECT_THAT(Values(same, Arange({2, 3})), ElementsAre(3, 3, 3, 12, 12, 12));
 }
 
-TEST(AxisNameTest, InsideLoopsAndBranches) {
+TEST(AxisNameTest, WorksInsideLoopsAndBranches) {
   const auto scanned = [](Array x) {
     return vmap(
         [](Array a) {
@@ -223,46 +228,46 @@ TEST(AxisNameTest, InsideLoopsAndBranches) {
     return while_loop([](Array c) { return lax::lt(c, 20.0); },
                       [](Array c) { return c + lax::psum(c, "i"); }, a);
   };
-  EXPECT_THAT(Mapped(shared, Vec({1, 2, 3})), ElementsAre(31, 32, 33));
-  EXPECT_THAT(Mapped(own, Vec({1, 2, 3})), ElementsAre(31, 32, 33));
+  EXPECT_THAT(MappedValues(shared, Vec({1, 2, 3})), ElementsAre(31, 32, 33));
+  EXPECT_THAT(MappedValues(own, Vec({1, 2, 3})), ElementsAre(31, 32, 33));
   const auto branch = [](Array a) {
     return cond(
         lax::gt(a, 1.0), [](Array v) { return lax::psum(v, "i"); }, [](Array v) { return -v; }, a);
   };
-  EXPECT_THAT(Mapped(branch, Vec({0, 1, 2})), ElementsAre(0, -1, 3));
-  EXPECT_THAT(Mapped(jit([](Array a) { return lax::psum(a, "i"); }), Vec({0, 1, 2})),
+  EXPECT_THAT(MappedValues(branch, Vec({0, 1, 2})), ElementsAre(0, -1, 3));
+  EXPECT_THAT(MappedValues(jit([](Array a) { return lax::psum(a, "i"); }), Vec({0, 1, 2})),
               ElementsAre(3, 3, 3));
 }
 
-TEST(AxisNameTest, PsumIsTheDerivativeOfPsumInside) {
+TEST(AxisNameTest, TheDerivativeOfPsumInsideIsPsum) {
   const ir::Array x = Vec({1, 2, 3, 4});
   const auto grad_of = [](const auto& f) {
     return [=](Array a) { return grad([=](Array p) { return f(p * a); })(ones_like(a)); };
   };
-  EXPECT_THAT(Mapped(grad_of([](Array v) { return lax::psum(v, "i"); }), x),
+  EXPECT_THAT(MappedValues(grad_of([](Array v) { return lax::psum(v, "i"); }), x),
               ElementsAre(4, 8, 12, 16));
-  EXPECT_THAT(Mapped(grad_of([](Array v) { return lax::pmean(v, "i"); }), x),
+  EXPECT_THAT(MappedValues(grad_of([](Array v) { return lax::pmean(v, "i"); }), x),
               ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(
-      Mapped(grad_of([](Array v) { return sum(square(lax::all_gather(v, "i"))); }), Vec({1, 2, 3})),
-      ElementsAre(6, 24, 54));
+  EXPECT_THAT(MappedValues(grad_of([](Array v) { return sum(square(lax::all_gather(v, "i"))); }),
+                           Vec({1, 2, 3})),
+              ElementsAre(6, 24, 54));
   const auto rotated = [](Array a) {
     return grad([&](Array p) {
       return square(lax::ppermute(p * a, "i", {{0, 1}, {1, 2}, {2, 0}}));
     })(a);
   };
-  EXPECT_THAT(Mapped(rotated, Vec({1, 2, 3})), ElementsAre(2, 16, 54));
+  EXPECT_THAT(MappedValues(rotated, Vec({1, 2, 3})), ElementsAre(2, 16, 54));
   const auto scattered = [](Array a) {
     return grad([&](Array p) { return square(lax::psum_scatter(p * a, "i")); })(ones_like(a));
   };
-  EXPECT_THAT(Mapped(scattered, Arange({3, 3})),
+  EXPECT_THAT(MappedValues(scattered, Arange({3, 3})),
               ElementsAre(0, 24, 60, 54, 96, 150, 108, 168, 240));
   const auto remat = grad(checkpoint([](Array a) { return square(lax::psum(sin(a), "i")); }));
-  EXPECT_THAT(Mapped(remat, Vec({0, 1, 2})),
+  EXPECT_THAT(MappedValues(remat, Vec({0, 1, 2})),
               Pointwise(DoubleNear(1e-5), std::vector<double>{10.5046101, 5.6756649, -4.3714605}));
 }
 
-TEST(AxisNameTest, OutsideDerivativesAreThoseOfTheSum) {
+TEST(AxisNameTest, DerivativesFromOutsideTreatCollectivesAsReductions) {
   const auto shares = [](Array x, Array w) {
     return grad([&](Array y) {
       return sum(vmap([](Array a) { return a / lax::psum(a, "i"); }, 0, 0, kNamed)(y) * w);
@@ -283,11 +288,11 @@ TEST(AxisNameTest, OutsideDerivativesAreThoseOfTheSum) {
   EXPECT_THAT(e.what(), HasSubstr("Differentiation rule for 'pmax' not implemented"));
 }
 
-TEST(AxisNameTest, WithAxesOfTheMesh) {
+TEST(AxisNameTest, CombinesWithAxesOfTheMesh) {
   const Mesh mesh = AutoMesh({2}, {"d"});
   for (bool check_vma : {true, false}) {
     const ShardMapOptions options{.axis_names = {}, .check_vma = check_vma};
-    const auto inside = [&](const auto& f) {
+    const auto shard_map_of_vmap = [&](const auto& f) {
       return [=](Array x) {
         return shard_map([=](Array b) { return vmap(f, 0, 0, kNamed)(b); }, mesh, {P("d")}, P("d"),
                          options)(x);
@@ -296,32 +301,33 @@ TEST(AxisNameTest, WithAxesOfTheMesh) {
     // Makes the result vary over d, as out_specs require.
     const auto varying = [](Array a) { return a + 0 * lax::axis_index("d"); };
     const ir::Array x = Arange({4});
-    EXPECT_THAT(Values(inside([](Array a) { return lax::psum(a, "i"); }), x),
+    EXPECT_THAT(Values(shard_map_of_vmap([](Array a) { return lax::psum(a, "i"); }), x),
                 ElementsAre(1, 1, 5, 5));
-    EXPECT_THAT(Values(inside([=](Array a) {
+    EXPECT_THAT(Values(shard_map_of_vmap([=](Array a) {
                          return varying(lax::psum(a, {"i", "d"}));
                        }),
                        x),
                 ElementsAre(6, 6, 6, 6));
-    EXPECT_THAT(Values(inside([](Array a) {
+    EXPECT_THAT(Values(shard_map_of_vmap([](Array a) {
                          return a * 0 + lax::axis_index({"i", "d"});
                        }),
                        x),
                 ElementsAre(0, 2, 1, 3));
-    EXPECT_THAT(Values(inside([](Array a) {
+    EXPECT_THAT(Values(shard_map_of_vmap([](Array a) {
                          return a * 0 + lax::axis_index({"d", "i"});
                        }),
                        x),
                 ElementsAre(0, 1, 2, 3));
-    const auto around = [&](const auto& f, const PartitionSpec& out) {
+    const auto vmap_of_shard_map = [&](const auto& f, const PartitionSpec& out) {
       return [=](Array rows) {
         return vmap([=](Array r) { return shard_map(f, mesh, {P("d")}, out, options)(r); }, 0, 0,
                     kNamed)(rows);
       };
     };
-    EXPECT_THAT(Values(around([](Array b) { return lax::psum(b, "i"); }, P("d")), Arange({2, 4})),
+    EXPECT_THAT(Values(vmap_of_shard_map([](Array b) { return lax::psum(b, "i"); }, P("d")),
+                       Arange({2, 4})),
                 ElementsAre(4, 6, 8, 10, 4, 6, 8, 10));
-    EXPECT_THAT(Values(around(
+    EXPECT_THAT(Values(vmap_of_shard_map(
                            [](Array b) {
                              return lax::psum(b, {"i", "d"});
                            },
@@ -331,10 +337,10 @@ TEST(AxisNameTest, WithAxesOfTheMesh) {
     const auto exchanged = [](const lax::AxisNames& axes) {
       return [=](Array b) { return lax::all_to_all(b, axes, 0, 1, /*tiled=*/true); };
     };
-    EXPECT_THAT(Values(around(exchanged({"i", "d"}), P("d")), Arange({2, 8, 2})),
+    EXPECT_THAT(Values(vmap_of_shard_map(exchanged({"i", "d"}), P("d")), Arange({2, 8, 2})),
                 ElementsAre(0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27, 4, 5, 12, 13,
                             20, 21, 28, 29, 6, 7, 14, 15, 22, 23, 30, 31));
-    EXPECT_THAT(Values(around(exchanged({"d", "i"}), P("d")), Arange({2, 8, 2})),
+    EXPECT_THAT(Values(vmap_of_shard_map(exchanged({"d", "i"}), P("d")), Arange({2, 8, 2})),
                 ElementsAre(0, 1, 16, 17, 8, 9, 24, 25, 4, 5, 20, 21, 12, 13, 28, 29, 2, 3, 18, 19,
                             10, 11, 26, 27, 6, 7, 22, 23, 14, 15, 30, 31));
   }
@@ -350,21 +356,21 @@ TEST(AxisNameTest, WithAxesOfTheMesh) {
 }
 
 TEST(AxisNameTest, Errors) {
-  const auto named = [](const auto& f, const VmapOptions& options) {
+  const auto error = [](const auto& f, const VmapOptions& options) {
     return ErrorOf([&] { trace(vmap(f, 0, 0, options), abstract({4})); });
   };
   const auto sums = [](const std::string& axis) {
     return [=](Array a) { return lax::psum(a, axis); };
   };
-  const Error unbound = named(sums("j"), kNamed);
+  const Error unbound = error(sums("j"), kNamed);
   EXPECT_EQ(unbound.kind(), ErrorKind::kNameError);
   EXPECT_THAT(unbound.what(), HasSubstr("Found an unbound axis name: j. To fix this, please call "
                                         "psum under shard_map, or under a vmap or pmap"));
-  EXPECT_EQ(named([](Array a) { return a * lax::axis_index("j"); }, kNamed).kind(),
+  EXPECT_EQ(error([](Array a) { return a * lax::axis_index("j"); }, kNamed).kind(),
             ErrorKind::kNameError);
-  EXPECT_EQ(named([](Array a) { return a * lax::axis_size("j"); }, kNamed).kind(),
+  EXPECT_EQ(error([](Array a) { return a * lax::axis_size("j"); }, kNamed).kind(),
             ErrorKind::kNameError);
-  const Error size = named(sums("i"), {.axis_name = "i", .axis_size = 3});
+  const Error size = error(sums("i"), {.axis_name = "i", .axis_size = 3});
   EXPECT_THAT(size.what(),
               AllOf(HasSubstr("vmap got inconsistent sizes for array axes to be mapped"),
                     HasSubstr("axis_size is 3")));
@@ -380,7 +386,7 @@ TEST(AxisNameTest, Errors) {
   });
   EXPECT_EQ(hides.kind(), ErrorKind::kValueError);
   EXPECT_THAT(hides.what(), HasSubstr("axis_name 'd' is the name of an axis of mesh"));
-  const Error hidden = named(
+  const Error hidden = error(
       [&](Array) {
         return shard_map([](Array b) { return b; }, mesh, {P("d")}, P("d"))(zeros({4}));
       },
@@ -393,7 +399,7 @@ TEST(AxisNameTest, Errors) {
 }
 
 // A linear function that was traced outside the vmap, and that has loops, is called inside it.
-TEST(AxisNameTest, LinearFunctionsFromOutside) {
+TEST(AxisNameTest, CallsLinearFunctionsThatWereTracedOutside) {
   const auto f = [](Array x, Array basis) {
     const auto cubed = [](Array v) {
       const auto step = [&](Array c, NoneType) { return std::pair(c * v, NoneType()); };
@@ -405,7 +411,7 @@ TEST(AxisNameTest, LinearFunctionsFromOutside) {
   EXPECT_THAT(Values(f, Vec({1, 2}), Host({1, 0, 0, 1}, {2, 2})), ElementsAre(3, 12, 3, 12));
 }
 
-TEST(AxisNameTest, OfASizeThatIsGiven) {
+TEST(AxisNameTest, TakesTheSizeFromAxisSize) {
   const auto f = [](Array x) {
     return vmap([](Array a) { return a + lax::axis_index("i"); }, None, 0,
                 {.axis_name = "i", .axis_size = 3})(x);
@@ -413,7 +419,7 @@ TEST(AxisNameTest, OfASizeThatIsGiven) {
   EXPECT_THAT(Values(f, Host({10}, {})), ElementsAre(10, 11, 12));
 }
 
-TEST(AxisNameTest, NoProgramHasAMappedAxis) {
+TEST(AxisNameTest, TracedProgramsHaveNoMappedAxis) {
   const auto traced =
       trace(vmap(
                 [](Array a) {
@@ -430,7 +436,7 @@ TEST(AxisNameTest, NoProgramHasAMappedAxis) {
 
 // Returns the program of vmap(f) with spmd_axis_name x, on a mesh of Auto axes x and y.
 template <class F>
-std::string Cut(const F& f, ir::AxisList names = {"x"}) {
+std::string SpmdProgramText(const F& f, ir::AxisList names = {"x"}) {
   set_mesh context(AutoMesh({2, 2}, {"x", "y"}));
   return ir::PrintProgram(
       trace(vmap(f, 0, 0, {.spmd_axis_name = std::move(names)}), abstract({4, 4})).program);
@@ -440,17 +446,18 @@ TEST(SpmdAxisNameTest, ConstraintsCutTheMappedDim) {
   const auto constrain = [](const PartitionSpec& spec) {
     return [=](Array a) { return lax::with_sharding_constraint(a, spec); };
   };
-  EXPECT_THAT(Cut(constrain(P("y"))), HasSubstr("sharding=P('x', 'y')"));
-  EXPECT_THAT(Cut(constrain(P("y")), {}), HasSubstr("sharding=P(?, 'y')"));
-  EXPECT_THAT(Cut(constrain(P(None)), {"x", "y"}), HasSubstr("sharding=P(('x','y'), None)"));
-  const Error used = ErrorOf([&] { Cut(constrain(P("x"))); });
+  EXPECT_THAT(SpmdProgramText(constrain(P("y"))), HasSubstr("sharding=P('x', 'y')"));
+  EXPECT_THAT(SpmdProgramText(constrain(P("y")), {}), HasSubstr("sharding=P(?, 'y')"));
+  EXPECT_THAT(SpmdProgramText(constrain(P(None)), {"x", "y"}),
+              HasSubstr("sharding=P(('x','y'), None)"));
+  const Error used = ErrorOf([&] { SpmdProgramText(constrain(P("x"))); });
   EXPECT_EQ(used.kind(), ErrorKind::kValueError);
   EXPECT_THAT(
       used.what(),
       HasSubstr("vmap spmd_axis_name ('x') cannot appear in with_sharding_constraint spec"));
-  EXPECT_THAT(ErrorOf([&] { Cut(constrain(P("y")), {"q"}); }).what(),
+  EXPECT_THAT(ErrorOf([&] { SpmdProgramText(constrain(P("y")), {"q"}); }).what(),
               HasSubstr("Resource axis: q of P('q', 'y') is not found in mesh"));
-  EXPECT_THAT(Cut([](Array a) { return a + 1; }, {"q"}), Not(HasSubstr("'q'")));
+  EXPECT_THAT(SpmdProgramText([](Array a) { return a + 1; }, {"q"}), Not(HasSubstr("'q'")));
 }
 
 TEST(SpmdAxisNameTest, ShardMapsCutTheMappedDim) {
@@ -487,9 +494,9 @@ TEST(SpmdAxisNameTest, Errors) {
   const auto mapped = [](const PartitionSpec& in, const PartitionSpec& out) {
     return [=](Array a) { return shard_map([](Array b) { return b; }, Mesh{}, {in}, out)(a); };
   };
-  EXPECT_THAT(ErrorOf([&] { Cut(mapped(P("x"), P("x"))); }).what(),
+  EXPECT_THAT(ErrorOf([&] { SpmdProgramText(mapped(P("x"), P("x"))); }).what(),
               HasSubstr("vmap spmd_axis_name cannot appear in shard_map in_specs"));
-  EXPECT_THAT(ErrorOf([&] { Cut(mapped(P(), P("x"))); }).what(),
+  EXPECT_THAT(ErrorOf([&] { SpmdProgramText(mapped(P(), P("x"))); }).what(),
               HasSubstr("vmap spmd_axis_name cannot appear in shard_map out_specs"));
   const Error manual = ErrorOf([&] {
     set_mesh context(AutoMesh({2}, {"x"}));
@@ -514,7 +521,7 @@ const Mesh kExplicit = abstract_mesh({2, 2}, {"x", "y"});
 
 // Returns the types of the results of f.
 template <class F, class... T>
-std::string TypesOf(const F& f, const T&... types) {
+std::string ResultTypes(const F& f, const T&... types) {
   set_mesh context(kExplicit);
   const auto traced = trace(f, abstract_of(types)...);
   EXPECT_TRUE(ir::Verify(traced.program).ok()) << ir::Verify(traced.program);
@@ -538,81 +545,83 @@ std::vector<std::vector<double>> OnExplicit(const F& f, const std::vector<Type>&
   return values;
 }
 
-TEST(ExplicitVmapTest, TheAxisIsGoneInsideAndBackOutside) {
+TEST(ExplicitVmapTest, TheMappedAxisIsAbsentInsideAndInTheResults) {
   const Type x = Sharded({8, 2}, {{"x"}, {"y"}}), z = Sharded({8}, {{"x"}});
   std::string inside;
   const auto sines = [&](Array a) {
     inside = a.type().ToString();
     return sin(a);
   };
-  EXPECT_EQ(TypesOf(vmap(sines), x), "f32[8@x,2@y]");
+  EXPECT_EQ(ResultTypes(vmap(sines), x), "f32[8@x,2@y]");
   EXPECT_EQ(inside, "f32[2@y]");
-  EXPECT_EQ(TypesOf(vmap(sines, 0, 1), x), "f32[2@y,8@x]");
-  EXPECT_EQ(TypesOf(vmap(sines, 1, 1), x), "f32[8@x,2@y]");
+  EXPECT_EQ(ResultTypes(vmap(sines, 0, 1), x), "f32[2@y,8@x]");
+  EXPECT_EQ(ResultTypes(vmap(sines, 1, 1), x), "f32[8@x,2@y]");
   EXPECT_EQ(inside, "f32[8@x]");
-  EXPECT_EQ(TypesOf(vmap(vmap(sines)), x), "f32[8@x,2@y]");
+  EXPECT_EQ(ResultTypes(vmap(vmap(sines)), x), "f32[8@x,2@y]");
   EXPECT_EQ(inside, "f32[]");
-  EXPECT_EQ(TypesOf(vmap(sines), Sharded({8}, {{"x", "y"}})), "f32[8@x@y]");
+  EXPECT_EQ(ResultTypes(vmap(sines), Sharded({8}, {{"x", "y"}})), "f32[8@x@y]");
   // A result that is the same for all elements gets the axis at the place of the batch.
-  EXPECT_EQ(TypesOf(vmap([](Array) { return zeros({4}); }, 0, -1), z), "f32[4,8@x]");
+  EXPECT_EQ(ResultTypes(vmap([](Array) { return zeros({4}); }, 0, -1), z), "f32[4,8@x]");
   const auto both = vmap([](Array a) { return std::pair(a * 2, zeros({2})); });
-  EXPECT_EQ(TypesOf(both, z), "f32[8@x], f32[8@x,2]");
+  EXPECT_EQ(ResultTypes(both, z), "f32[8@x], f32[8@x,2]");
   // The name of the axis itself changes nothing.
-  EXPECT_EQ(TypesOf(vmap(sines, 0, 0, {.spmd_axis_name = {"x"}}), x), "f32[8@x,2@y]");
+  EXPECT_EQ(ResultTypes(vmap(sines, 0, 0, {.spmd_axis_name = {"x"}}), x), "f32[8@x,2@y]");
 }
 
-TEST(ExplicitVmapTest, OpsKeepTheAxis) {
+TEST(ExplicitVmapTest, OpsKeepTheShardedAxis) {
   const Type x = Sharded({8, 2}, {{"x"}, {}}), z = Sharded({8}, {{"x"}}), w = Sharded({2, 4}, {});
-  EXPECT_EQ(TypesOf(vmap([](Array a, Array b) { return dot(a, b); }, {0, None}), x, w),
+  EXPECT_EQ(ResultTypes(vmap([](Array a, Array b) { return dot(a, b); }, {0, None}), x, w),
             "f32[8@x,4]");
   const auto cut = [](Array a, Array b) {
     const PartitionSpec out = P("y");
     return lax::dot_general(a, b, {{0}, {0}, {}, {}}, &out);
   };
-  EXPECT_EQ(TypesOf(vmap(cut, {0, None}), x, w), "f32[8@x,4@y]");
+  EXPECT_EQ(ResultTypes(vmap(cut, {0, None}), x, w), "f32[8@x,4@y]");
   const auto scanned = [](Array a) {
     return scan([&](Array c, NoneType) { return std::pair(c + a, c); }, zeros({}), None,
                 {.length = 2});
   };
-  EXPECT_EQ(TypesOf(vmap(scanned), z), "f32[8@x], f32[8@x,2]");
+  EXPECT_EQ(ResultTypes(vmap(scanned), z), "f32[8@x], f32[8@x,2]");
   const auto looped = [](Array a) {
     return while_loop([](Array c) { return lax::lt(c, 9.0); }, [&](Array c) { return c + a + 1.0; },
                       zeros({}));
   };
-  EXPECT_EQ(TypesOf(vmap(looped), z), "f32[8@x]");
+  EXPECT_EQ(ResultTypes(vmap(looped), z), "f32[8@x]");
   const auto branches = [](Array a) {
     return cond(
         lax::gt(a, 3.0), [](Array v) { return v; }, [](Array) { return ones({}); }, a);
   };
-  EXPECT_EQ(TypesOf(vmap(branches), z), "f32[8@x]");
+  EXPECT_EQ(ResultTypes(vmap(branches), z), "f32[8@x]");
   const auto loss = [](Array v, Array a) { return square(dot(a, v)); };
-  EXPECT_EQ(TypesOf(vmap(grad(loss), {None, 0}), Sharded({2}, {}), x), "f32[8@x,2]");
+  EXPECT_EQ(ResultTypes(vmap(grad(loss), {None, 0}), Sharded({2}, {}), x), "f32[8@x,2]");
   const auto total = [&](Array v, Array a) {
     return grad([&](Array u) { return sum(vmap(loss, {None, 0})(u, a)); })(v);
   };
-  EXPECT_EQ(TypesOf(total, Sharded({2}, {}), x), "f32[2]");
+  EXPECT_EQ(ResultTypes(total, Sharded({2}, {}), x), "f32[2]");
   EXPECT_THAT(OnExplicit(total, {Sharded({2}, {}), x}, Vec({1, 1}), Arange({8, 2}))[0],
               ElementsAre(2352, 2592));
 }
 
-TEST(ExplicitVmapTest, CollectivesAlongIt) {
+TEST(ExplicitVmapTest, CollectivesRunAlongTheShardedAxis) {
   const VmapOptions named = {.axis_name = "i"};
-  const auto of = [&](const auto& f) { return vmap([=](Array a) { return f(a); }, 0, 0, named); };
+  const auto mapped = [&](const auto& f) {
+    return vmap([=](Array a) { return f(a); }, 0, 0, named);
+  };
   const Type x = Sharded({4, 4}, {{"x"}, {}});
-  const auto sums = of([](Array a) { return lax::psum(a, "i"); });
-  const auto gathers = of([](Array a) { return lax::all_gather(a, "i", 0, /*tiled=*/true); });
-  const auto scatters = of([](Array a) { return lax::psum_scatter(a, "i"); });
-  const auto exchanges = of([](Array a) { return lax::all_to_all(a, "i", 0, 0); });
-  const auto rotates = of([](Array a) {
+  const auto sums = mapped([](Array a) { return lax::psum(a, "i"); });
+  const auto gathers = mapped([](Array a) { return lax::all_gather(a, "i", 0, /*tiled=*/true); });
+  const auto scatters = mapped([](Array a) { return lax::psum_scatter(a, "i"); });
+  const auto exchanges = mapped([](Array a) { return lax::all_to_all(a, "i", 0, 0); });
+  const auto rotates = mapped([](Array a) {
     return lax::ppermute(a, "i", {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
   });
-  const auto indexes = of([](Array a) { return a * lax::axis_index("i"); });
-  EXPECT_EQ(TypesOf(sums, x), "f32[4@x,4]");
-  EXPECT_EQ(TypesOf(gathers, x), "f32[4@x,16]");
-  EXPECT_EQ(TypesOf(scatters, x), "f32[4@x]");
-  EXPECT_EQ(TypesOf(exchanges, x), "f32[4@x,4]");
-  EXPECT_EQ(TypesOf(rotates, x), "f32[4@x,4]");
-  EXPECT_EQ(TypesOf(indexes, x), "f32[4@x,4]");
+  const auto indexes = mapped([](Array a) { return a * lax::axis_index("i"); });
+  EXPECT_EQ(ResultTypes(sums, x), "f32[4@x,4]");
+  EXPECT_EQ(ResultTypes(gathers, x), "f32[4@x,16]");
+  EXPECT_EQ(ResultTypes(scatters, x), "f32[4@x]");
+  EXPECT_EQ(ResultTypes(exchanges, x), "f32[4@x,4]");
+  EXPECT_EQ(ResultTypes(rotates, x), "f32[4@x,4]");
+  EXPECT_EQ(ResultTypes(indexes, x), "f32[4@x,4]");
   const ir::Array v = Arange({4, 4});
   EXPECT_THAT(OnExplicit(scatters, {x}, v)[0], ElementsAre(24, 28, 32, 36));
   EXPECT_THAT(OnExplicit(exchanges, {x}, v)[0],
@@ -623,7 +632,7 @@ TEST(ExplicitVmapTest, CollectivesAlongIt) {
               ElementsAre(0, 0, 0, 0, 4, 5, 6, 7, 16, 18, 20, 22, 36, 39, 42, 45));
 }
 
-TEST(ExplicitVmapTest, ShardMapsAreOverTheOtherAxes) {
+TEST(ExplicitVmapTest, ShardMapsRunOverTheOtherAxes) {
   const Type x = Sharded({8, 2}, {{"x"}, {"y"}});
   const auto mapped = [](const PartitionSpec& in, const PartitionSpec& out,
                          std::vector<std::string> axes = {}) {
@@ -632,33 +641,33 @@ TEST(ExplicitVmapTest, ShardMapsAreOverTheOtherAxes) {
                        {.axis_names = axes, .check_vma = true})(a);
     });
   };
-  EXPECT_EQ(TypesOf(mapped(P("y"), P("y")), x), "f32[8@x,2@y]");
-  EXPECT_THAT(ErrorOf([&] { TypesOf(mapped(P("x"), P("y")), x); }).what(),
+  EXPECT_EQ(ResultTypes(mapped(P("y"), P("y")), x), "f32[8@x,2@y]");
+  EXPECT_THAT(ErrorOf([&] { ResultTypes(mapped(P("x"), P("y")), x); }).what(),
               HasSubstr("shard_map in_specs must refer to an axis marked as manual (y)"));
-  EXPECT_THAT(ErrorOf([&] { TypesOf(mapped(P("y"), P("x")), x); }).what(),
+  EXPECT_THAT(ErrorOf([&] { ResultTypes(mapped(P("y"), P("x")), x); }).what(),
               HasSubstr("shard_map out_specs must refer to an axis marked as manual (y)"));
   EXPECT_THAT(ErrorOf([&] {
-                TypesOf(mapped(P("y"), P("y"), {"x", "y"}), x);
+                ResultTypes(mapped(P("y"), P("y"), {"x", "y"}), x);
               }).what(),
               HasSubstr("to be a subset of the axes of mesh"));
 }
 
 TEST(ExplicitVmapTest, Errors) {
-  const Type x = Sharded({8, 2}, {{"x"}, {"y"}}), whole = Sharded({8, 2}, {}),
+  const Type x = Sharded({8, 2}, {{"x"}, {"y"}}), unsharded = Sharded({8, 2}, {}),
              z = Sharded({8}, {{"x"}});
   const auto add = [](Array a, Array b) { return a + b; };
-  const Error differ = ErrorOf([&] { TypesOf(vmap(add), x, whole); });
+  const Error differ = ErrorOf([&] { ResultTypes(vmap(add), x, unsharded); });
   EXPECT_EQ(differ.kind(), ErrorKind::kValueError);
   EXPECT_THAT(differ.what(), AllOf(HasSubstr("Mapped away dimension of inputs passed to vmap "
                                              "should be sharded the same"),
                                    HasSubstr("args[1]")));
-  const Error unmapped = ErrorOf([&] { TypesOf(vmap(add, {None, 0}), z, x); });
+  const Error unmapped = ErrorOf([&] { ResultTypes(vmap(add, {None, 0}), z, x); });
   EXPECT_EQ(unmapped.kind(), ErrorKind::kValueError);
   EXPECT_THAT(unmapped.what(), AllOf(HasSubstr("Unmapped values passed to vmap cannot be sharded"),
                                      HasSubstr("f32[8@x] of args[0]")));
   const auto twice = [](Array a) { return a * 2; };
-  EXPECT_EQ(TypesOf(vmap(twice, 0, 0, {.spmd_axis_name = {"y"}}), whole), "f32[8,2]");
-  const Error both = ErrorOf([&] { TypesOf(vmap(twice, 0, 0, {.spmd_axis_name = {"y"}}), x); });
+  EXPECT_EQ(ResultTypes(vmap(twice, 0, 0, {.spmd_axis_name = {"y"}}), unsharded), "f32[8,2]");
+  const Error both = ErrorOf([&] { ResultTypes(vmap(twice, 0, 0, {.spmd_axis_name = {"y"}}), x); });
   EXPECT_THAT(both.what(), HasSubstr("Only one of spmd_axis_name or arrays sharded on `Explicit` "
                                      "mesh axis type is allowed"));
 }
