@@ -101,8 +101,8 @@ ROWS = [
         r"another executor is there after ([\d.e-]+) s"),
     Row(6, "members make different calls", "two ranks; frames of a raw peer",
         "both calls are named, nothing is computed",
-        program("worker/collectives/worker_collectives_test", "*CallsThatDifferAreBothTold*",
-                "RawPeer.AFrameOfAnUnknownCallIsAMismatchThatPrints-*/Ranks1")),
+        program("worker/collectives/worker_collectives_test", "*AMismatchErrorDescribesBothCalls*",
+                "RawPeer.AFrameOfAnUnknownCallIsReportedAsAMismatch-*/Ranks1")),
     Row(7, "partition coordinator - worker", "proxy that holds",
         "nothing is lost; back in 2 s after it heals",
         python("frozen_test.py", "FrozenTest.test_a_partition_of_coordinator_and_worker_costs_"

@@ -16,7 +16,7 @@
 namespace tessera::worker {
 namespace {
 
-absl::Status Bug(const Call& call, absl::string_view what) {
+absl::Status InvalidCallError(const Call& call, absl::string_view what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(Describe(Summarize(call)), ": ", what));
 }
 
@@ -27,18 +27,22 @@ absl::Status FindPosition(const CommunicatorConfig& config, CheckedCall& call) {
   for (size_t i = 0; i < call.group.size(); ++i) {
     const int rank = call.group[i];
     if (rank < 0 || rank >= num_ranks) {
-      return Bug(call, absl::StrCat("rank ", rank, " is not one of ", num_ranks, " members"));
+      return InvalidCallError(
+          call, absl::StrCat("rank ", rank, " is not one of ", num_ranks, " members"));
     }
-    if (seen[rank]) return Bug(call, absl::StrCat("rank ", rank, " is in the group twice"));
+    if (seen[rank])
+      return InvalidCallError(call, absl::StrCat("rank ", rank, " is in the group twice"));
     seen[rank] = true;
     if (rank == call.rank) call.position = static_cast<int>(i);
   }
   if (call.position < 0) {
-    return Bug(call, absl::StrCat("the calling rank ", call.rank, " is not in the group"));
+    return InvalidCallError(call,
+                            absl::StrCat("the calling rank ", call.rank, " is not in the group"));
   }
   const auto& local = config.local_ranks;
   if (std::find(local.begin(), local.end(), call.rank) == local.end()) {
-    return Bug(call, absl::StrCat("rank ", call.rank, " is not local to this executor"));
+    return InvalidCallError(call,
+                            absl::StrCat("rank ", call.rank, " is not local to this executor"));
   }
   return absl::OkStatus();
 }
@@ -51,14 +55,14 @@ absl::Status DivideIntoBlocks(CheckedCall& call) {
   Layout& layout = call.layout;
   layout.in_each = info.in == ir::BlockCount::kEach;
   layout.out_each = info.out == ir::BlockCount::kEach;
-  layout.block = layout.in_each ? in / n : in;
+  layout.block_bytes = layout.in_each ? in / n : in;
   const size_t width = info.combines ? ir::ByteWidth(call.dtype) : 1;
-  if (in == layout.block * (layout.in_each ? n : 1) &&
-      out == layout.block * (layout.out_each ? n : 1) && layout.block % width == 0) {
+  if (in == layout.block_bytes * (layout.in_each ? n : 1) &&
+      out == layout.block_bytes * (layout.out_each ? n : 1) && layout.block_bytes % width == 0) {
     return absl::OkStatus();
   }
-  return Bug(call, absl::StrCat("sizes do not fit: in is ", in, " bytes, out is ", out,
-                                " bytes, for ", n, " members"));
+  return InvalidCallError(call, absl::StrCat("sizes do not fit: in is ", in, " bytes, out is ", out,
+                                             " bytes, for ", n, " members"));
 }
 
 absl::Status CheckOverlap(const Call& call) {
@@ -72,7 +76,7 @@ absl::Status CheckOverlap(const Call& call) {
       before(out + call.out.size(), call.in.data())) {
     return absl::OkStatus();
   }
-  return Bug(call, "in and out overlap");
+  return InvalidCallError(call, "in and out overlap");
 }
 
 absl::Status FindSources(CheckedCall& call) {
@@ -84,8 +88,9 @@ absl::Status FindSources(CheckedCall& call) {
   for (const PermutePair& pair : call.pairs) {
     const bool inside = pair.source >= 0 && pair.source < n && pair.target >= 0 && pair.target < n;
     if (!inside || sends[pair.source] || sources[pair.target] != -1) {
-      return Bug(call, absl::StrCat("pair (", pair.source, ", ", pair.target,
-                                    ") is outside the group or repeats a source or target"));
+      return InvalidCallError(call,
+                              absl::StrCat("pair (", pair.source, ", ", pair.target,
+                                           ") is outside the group or repeats a source or target"));
     }
     sends[pair.source] = true;
     sources[pair.target] = pair.source;

@@ -20,10 +20,10 @@ struct Layout {
   // there with the blocks of the others.
   bool Sends(int from, int to) const { return sources.empty() || sources[to] == from; }
   bool ReceivesNothing(int to) const { return !sources.empty() && sources[to] < 0; }
-  size_t InOffset(int to) const { return in_each ? to * block : 0; }
-  size_t OutOffset(int from) const { return out_each ? from * block : 0; }
+  size_t InOffset(int to) const { return in_each ? to * block_bytes : 0; }
+  size_t OutOffset(int from) const { return out_each ? from * block_bytes : 0; }
 
-  size_t block = 0;  // size of a block in bytes
+  size_t block_bytes = 0;  // size of one block
   // Whether `in`, and whether `out`, holds one block for each position rather than a single block.
   bool in_each = false, out_each = false;
   // Per position, the position that sends to it, or -1 if none does. Empty unless the kind of call

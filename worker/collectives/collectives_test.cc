@@ -133,7 +133,7 @@ const std::vector<int> kBoth = {0, 1};
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 // The peer has a certificate of another worker or of another authority, or none at all.
-TEST(TlsCollectives, WhoCannotShowThatItIsThePeerIsNotSpokenTo) {
+TEST(TlsCollectives, APeerWithoutTheRightCertificateIsRefused) {
   const auto other = pki::MakeCa("other", absl::Now());
   ASSERT_TRUE(other.ok());
   struct Row {
@@ -181,7 +181,7 @@ TEST(TlsCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
   EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
 }
 
-TEST(TlsContextTest, WhatIsNoCertificateIsSaid) {
+TEST(TlsContextTest, AnInvalidArgumentIsNamed) {
   const pki::Credential& authority = Authority();
   EXPECT_THAT(Text(MakeTlsContext("", authority.key_pem, authority.cert_pem).status()),
               ::testing::HasSubstr("certificate"));
@@ -218,7 +218,7 @@ TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
 }
 
 // The peer sends its block and leaves at once: the block must still be received.
-TEST(TcpCollectives, WhatAPeerSentBeforeItLeftStillCounts) {
+TEST(TcpCollectives, ABlockSentBeforeThePeerLeftIsReceived) {
   TestCluster cluster(2, 1, absl::Seconds(60));
   cluster.StartAll();
   const std::vector<PermutePair> pairs = {{0, 1}};
@@ -267,7 +267,7 @@ TEST(TcpCollectives, AnExecutorMayStartLate) {
   }
 }
 
-TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsSuch) {
+TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsNotConnected) {
   TestCluster cluster(2, 1, absl::Milliseconds(200));
   cluster.Start(1);
   const absl::Status status = cluster.of(1).Run(
@@ -349,7 +349,7 @@ TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {
   }
 }
 
-TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
+TEST(TcpCollectives, APeerWithAWrongSecretOrIncarnationIsRefused) {
   for (const bool wrong_secret : {true, false}) {
     TestCluster cluster(2, 1, absl::Milliseconds(300));
     CommunicatorConfig config = cluster.ConfigOf(0);
@@ -364,7 +364,7 @@ TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
   }
 }
 
-TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
+TEST(TcpCollectives, AnInvalidConfigurationIsReportedByEveryCall) {
   const auto barrier = [](const CommunicatorConfig& config, int fd) {
     return Text(MakeCollectives(config, fd)
                     ->Run({.kind = ir::CollectiveKind::kBarrier,
@@ -476,15 +476,15 @@ class RawPeer : public ::testing::Test {
     header.to = 1;
     return header;
   }
-  // The error of a call during which a frame arrives that breaks the rules.
-  std::string VerdictAfter(const FrameHeader& header, size_t copies = 1) {
+  // Returns the error of a call during which `copies` frames with this header arrive.
+  std::string ErrorAfterFrames(const FrameHeader& header, size_t copies = 1) {
     SayHello(fd_);
     EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
-    const std::string payload(header.length, 'x');
+    const std::string payload(header.payload_length, 'x');
     std::string bytes;
     for (size_t i = 0; i < copies; ++i) {
       bytes.append(reinterpret_cast<const char*>(&header), sizeof(header));
-      if (header.length <= kMaxPayloadBytes) bytes.append(payload);
+      if (header.payload_length <= kMaxPayloadBytes) bytes.append(payload);
     }
     std::thread writer([&] { Write(fd_, bytes.data(), bytes.size()); });
     const absl::Status status = Barrier();
@@ -498,7 +498,7 @@ class RawPeer : public ::testing::Test {
   UniqueFd fd_;
 };
 
-TEST_F(RawPeer, GarbageIsClosedAndDisturbsNobody) {
+TEST_F(RawPeer, AConnectionThatSendsGarbageIsClosedAndOthersWork) {
   const std::string garbage(300, '\x7f');
   Write(fd_, garbage.data(), garbage.size());
   EXPECT_TRUE(Closed(fd_));
@@ -540,66 +540,67 @@ TEST_F(RawPeer, AHelloMayComeInPieces) {
 TEST_F(RawPeer, AFrameWithoutMagicEndsTheConnection) {
   FrameHeader header = Header();
   header.magic = 0;
-  EXPECT_THAT(VerdictAfter(header), ::testing::AllOf(::testing::StartsWith("WORKER_LOST"),
-                                                     ::testing::HasSubstr("malformed frame")));
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::AllOf(::testing::StartsWith("WORKER_LOST"),
+                                                         ::testing::HasSubstr("malformed frame")));
 }
 TEST_F(RawPeer, AFrameTooLongEndsTheConnection) {
   FrameHeader header = Header();
-  header.length = kMaxPayloadBytes + 1;
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("malformed frame"));
+  header.payload_length = kMaxPayloadBytes + 1;
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::HasSubstr("malformed frame"));
 }
 TEST_F(RawPeer, AFrameOfAnotherGenerationEndsTheConnection) {
   FrameHeader header = Header();
   header.generation = 2;
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("a frame of generation 2, this is 3"));
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::HasSubstr("a frame of generation 2, this is 3"));
 }
-TEST_F(RawPeer, AFrameForAStrangerEndsTheConnection) {
+TEST_F(RawPeer, AFrameForAnUnknownRankEndsTheConnection) {
   FrameHeader header = Header();
   header.to = 9;
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("not a rank of the sender"));
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::HasSubstr("not a rank of the sender"));
 }
 TEST_F(RawPeer, AFrameOfUnknownTypeEndsTheConnection) {
   FrameHeader header = Header();
   header.type = static_cast<FrameType>(77);
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("unknown type"));
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::HasSubstr("unknown type"));
 }
 TEST_F(RawPeer, TooMuchCreditEndsTheConnection) {
   FrameHeader header = Header();
   header.type = FrameType::kCredit;
-  header.total = uint64_t{1} << 63;
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("more credit than was used"));
+  header.byte_count = uint64_t{1} << 63;
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::HasSubstr("more credit than was used"));
 }
-TEST_F(RawPeer, AFrameOfAnUnknownCallIsAMismatchThatPrints) {
+TEST_F(RawPeer, AFrameOfAnUnknownCallIsReportedAsAMismatch) {
   FrameHeader header = Header();
   header.call_kind = header.call_reduce = header.call_dtype = 255;
-  EXPECT_THAT(VerdictAfter(header), ::testing::AllOf(::testing::StartsWith("INTERNAL"),
-                                                     ::testing::HasSubstr("(unknown, 0 bytes")));
+  EXPECT_THAT(ErrorAfterFrames(header),
+              ::testing::AllOf(::testing::StartsWith("INTERNAL"),
+                               ::testing::HasSubstr("(unknown, 0 bytes")));
 }
-TEST_F(RawPeer, TheFailureOfAPeerIsTheVerdict) {
+TEST_F(RawPeer, ACallReturnsTheFailureOfAPeer) {
   FrameHeader header = Header();
   header.type = FrameType::kAbort;
-  header.length = 4;
-  EXPECT_EQ(VerdictAfter(header), "PEER_FAILED executor w0 on host host-0 failed first: xxxx");
+  header.payload_length = 4;
+  EXPECT_EQ(ErrorAfterFrames(header), "PEER_FAILED executor w0 on host host-0 failed first: xxxx");
 }
 
 // The message that a launch has failed may arrive after frames of that launch.
-TEST_F(RawPeer, WhatIsLeftOfALaunchIsDroppedOnceItsFailureIsKnown) {
+TEST_F(RawPeer, FramesOfALaunchAreDroppedOnceItsFailureIsKnown) {
   SayHello(fd_);
   EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
-  FrameHeader left = Header();
-  left.launch = 50;
-  Write(fd_, &left, sizeof(left));
+  FrameHeader leftover = Header();
+  leftover.launch = 50;
+  Write(fd_, &leftover, sizeof(leftover));
   absl::Status status;
   std::thread caller([&] { status = Barrier(); });
   FrameHeader theirs;
   EXPECT_TRUE(ReadAll(fd_.get(), nullptr, &theirs, sizeof(theirs), deadline_, quiet_.fd()));
   std::string label(theirs.label_length, '\0');
   EXPECT_TRUE(ReadAll(fd_.get(), nullptr, label.data(), label.size(), deadline_, quiet_.fd()));
-  FrameHeader news = Header();
-  news.type = FrameType::kAbortLaunch;
-  news.launch = 50;
-  news.length = 4;
-  Write(fd_, &news, sizeof(news));
+  FrameHeader abort_frame = Header();
+  abort_frame.type = FrameType::kAbortLaunch;
+  abort_frame.launch = 50;
+  abort_frame.payload_length = 4;
+  Write(fd_, &abort_frame, sizeof(abort_frame));
   Write(fd_, "xxxx", 4);
   FrameHeader ours = theirs;
   std::swap(ours.from, ours.to);
@@ -609,18 +610,18 @@ TEST_F(RawPeer, WhatIsLeftOfALaunchIsDroppedOnceItsFailureIsKnown) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(RawPeer, LaunchesThatDifferAreToldAtTheTimeout) {
+TEST_F(RawPeer, AFrameOfAnotherLaunchIsReportedAtTheTimeout) {
   FrameHeader header = Header();
   header.launch = 50;
-  EXPECT_THAT(VerdictAfter(header), ::testing::AllOf(::testing::StartsWith("INTERNAL"),
-                                                     ::testing::HasSubstr("launch 50")));
+  EXPECT_THAT(ErrorAfterFrames(header), ::testing::AllOf(::testing::StartsWith("INTERNAL"),
+                                                         ::testing::HasSubstr("launch 50")));
 }
 
-TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
+TEST_F(RawPeer, ASenderThatExceedsItsWindowIsDisconnected) {
   SayHello(fd_);
   EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   FrameHeader header = Header();
-  header.length = kMaxPayloadBytes;
+  header.payload_length = kMaxPayloadBytes;
   const std::string payload(kMaxPayloadBytes, 'x');
   for (int64_t sent = 0; sent <= kWindowBytes; sent += kMaxPayloadBytes) {
     Write(fd_, &header, sizeof(header));
@@ -629,7 +630,7 @@ TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
   EXPECT_TRUE(Closed(fd_));
 }
 
-TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
+TEST_F(RawPeer, APeerThatStallsInMidMessageIsReportedAsStalled) {
   SayHello(fd_);
   EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
   std::vector<uint8_t> in(2 * kMaxPayloadBytes), out(2 * in.size());
@@ -647,7 +648,7 @@ TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
   EXPECT_TRUE(ReadAll(fd_.get(), nullptr, &header, sizeof(header), deadline_, quiet_.fd()));
   std::swap(header.from, header.to);
   header.label_length = 0;
-  const std::string payload(header.length, 'x');
+  const std::string payload(header.payload_length, 'x');
   Write(fd_, &header, sizeof(header));
   Write(fd_, payload.data(), payload.size());
   caller.join();

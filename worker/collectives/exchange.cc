@@ -35,24 +35,25 @@ std::string NotConnected(const std::string& reason) {
 
 }  // namespace
 
-struct InterProc::Transfer {
+struct InterProcExchange::Transfer {
   int rank = 0;  // the other rank
   bool sends = false;
   bool receives = false;
   absl::Span<const std::byte> out;
   absl::Span<std::byte> in;
-  size_t sent = 0;
-  size_t received = 0;
-  // `sent` and `received` do not tell an empty message before its only frame from one after it.
-  bool began_sending = false;  // whether a frame has been sent
-  bool entered = false;        // whether a frame has arrived
+  size_t bytes_sent = 0;
+  size_t bytes_received = 0;
+  // The flags tell an empty message before its only frame from an empty message after it.
+  bool began_sending = false;    // whether a frame has been sent
+  bool began_receiving = false;  // whether a frame has arrived
 
-  bool sending() const { return sends && !(began_sending && sent == out.size()); }
-  bool receiving() const { return receives && !(entered && received == in.size()); }
+  bool sending() const { return sends && !(began_sending && bytes_sent == out.size()); }
+  bool receiving() const { return receives && !(began_receiving && bytes_received == in.size()); }
 };
 
-InterProc::InterProc(const CommunicatorConfig* config, const FailureLatch* failure,
-                     std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous)
+InterProcExchange::InterProcExchange(const CommunicatorConfig* config, const FailureLatch* failure,
+                                     std::vector<Mailbox*> mailboxes, TcpLinks* links,
+                                     LocalRendezvous* rendezvous)
     : config_(config),
       failure_(failure),
       mailboxes_(std::move(mailboxes)),
@@ -65,24 +66,24 @@ InterProc::InterProc(const CommunicatorConfig* config, const FailureLatch* failu
   }
 }
 
-absl::Status InterProc::Run(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProcExchange::Run(const CheckedCall& call, const Deadline& deadline) {
   const bool small = call.in.size() < kSmallBytes;
   if (small && !call.layout.in_each && call.layout.sources.empty()) {
-    return RunOncePerExecutor(call, deadline);
+    return RunThroughLeaders(call, deadline);
   }
   return call.kind == ir::CollectiveKind::kAllReduce ? AllReduceInChunks(call, deadline)
                                                      : RunDirect(call, deadline);
 }
 
 // The remaining work of a rank for a call whose blocks are sent once per executor.
-struct InterProc::PendingBlocks {
+struct InterProcExchange::PendingBlocks {
   int local_leader = 0;             // the leader of this rank's own executor
   std::vector<int> remote_leaders;  // the leaders of the other executors
   std::vector<int> unsent;          // leaders to which this rank has not sent its block yet
   std::vector<int> awaited;         // positions whose blocks have not arrived, if this rank leads
 };
 
-InterProc::PendingBlocks InterProc::PendingOf(const CheckedCall& call) const {
+InterProcExchange::PendingBlocks InterProcExchange::PendingOf(const CheckedCall& call) const {
   PendingBlocks pending;
   std::vector<bool> seen(executor_of_.size());
   for (const int rank : call.group) {
@@ -101,7 +102,8 @@ InterProc::PendingBlocks InterProc::PendingOf(const CheckedCall& call) const {
   return pending;
 }
 
-absl::Status InterProc::RunOncePerExecutor(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProcExchange::RunThroughLeaders(const CheckedCall& call,
+                                                  const Deadline& deadline) {
   LocalRendezvous::MeetingRef meeting;
   TESSERA_RETURN_IF_ERROR(rendezvous_->Arrive(call, &meeting));
   const absl::Status status = AwaitBlocks(call, *meeting, deadline);
@@ -114,15 +116,16 @@ absl::Status InterProc::RunOncePerExecutor(const CheckedCall& call, const Deadli
 // remote members, until the meeting is ready. Only the rank's own thread reads its mailbox, so the
 // thread sends and receives by turns and blocks only when neither made progress. The rank that
 // finishes last wakes the other local ranks, which wait on their mailboxes and not on the meeting.
-absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
-                                    const Deadline& deadline) {
+absl::Status InterProcExchange::AwaitBlocks(const CheckedCall& call,
+                                            LocalRendezvous::Meeting& meeting,
+                                            const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   PendingBlocks pending = PendingOf(call);
   bool finished = false;
   while (true) {
     // The counter is read before the meeting and the latch, so that AwaitChange notices a change
     // that comes after it.
-    const uint64_t seen = mailbox.changes();
+    const uint64_t seen = mailbox.change_count();
     if (LocalRendezvous::IsReady(meeting)) return absl::OkStatus();
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     bool progress = false;
@@ -145,10 +148,10 @@ absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Me
 
 // Sends and receives as many blocks as possible without waiting. Each block is one frame, because
 // kSmallBytes is less than kMaxPayloadBytes.
-absl::Status InterProc::SendAndReceiveBlocks(const CheckedCall& call,
-                                             LocalRendezvous::Meeting& meeting,
-                                             const Deadline& deadline, PendingBlocks* pending,
-                                             bool* progress) {
+absl::Status InterProcExchange::SendAndReceiveBlocks(const CheckedCall& call,
+                                                     LocalRendezvous::Meeting& meeting,
+                                                     const Deadline& deadline,
+                                                     PendingBlocks* pending, bool* progress) {
   std::erase_if(pending->unsent, [&](int leader) {
     Transfer t;
     t.rank = leader;
@@ -163,7 +166,7 @@ absl::Status InterProc::SendAndReceiveBlocks(const CheckedCall& call,
     std::optional<Frame> frame = TakeFrame(call, from, deadline, progress);
     if (!frame.has_value()) return false;
     const FrameHeader& header = frame->header;
-    if (BelongsTo(call, /*phase=*/0, header) && header.length == call.in.size()) {
+    if (BelongsTo(call, /*phase=*/0, header) && header.payload_length == call.in.size()) {
       rendezvous_->DeliverRemoteBlock(meeting, position, std::move(frame->payload));
     } else {
       mismatch = Mismatch(call, from, *frame);
@@ -173,7 +176,7 @@ absl::Status InterProc::SendAndReceiveBlocks(const CheckedCall& call,
   return mismatch;
 }
 
-bool InterProc::AnyIsDown(absl::Span<const int> ranks) const {
+bool InterProcExchange::AnyIsDown(absl::Span<const int> ranks) const {
   std::string reason;
   return std::any_of(ranks.begin(), ranks.end(),
                      [&](int rank) { return links_->StateOf(rank, &reason) == LinkState::kDown; });
@@ -184,18 +187,18 @@ bool InterProc::AnyIsDown(absl::Span<const int> ranks) const {
 // its block. A failure that a peer has reported takes precedence over the lost connection, and
 // calls that differ are reported as a mismatch rather than as a timeout. Returns OK if the deadline
 // has not passed and no peer is lost.
-absl::Status InterProc::MissingError(const CheckedCall& call,
-                                     const LocalRendezvous::Meeting& meeting,
-                                     const PendingBlocks& pending, bool timed_out) const {
+absl::Status InterProcExchange::MissingError(const CheckedCall& call,
+                                             const LocalRendezvous::Meeting& meeting,
+                                             const PendingBlocks& pending, bool timed_out) const {
   Mailbox& mailbox = *mailboxes_[pending.local_leader];
   std::string reason;
-  const auto lost = [&](int rank) -> absl::Status {
+  const auto lost_error = [&](int rank) -> absl::Status {
     // If the peer has reported a failure, that failure is the cause. It was stored before the
     // connection went down.
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     return PeerLostError(*config_, call, rank, reason);
   };
-  std::vector<MissingRank> who;
+  std::vector<MissingRank> missing;
   for (MissingRank& m : rendezvous_->Missing(meeting)) {
     if (!IsLocal(m.rank)) {
       // The state is read before the mailbox, because frames that were sent before the connection
@@ -203,31 +206,31 @@ absl::Status InterProc::MissingError(const CheckedCall& call,
       const LinkState state = links_->StateOf(m.rank, &reason);
       const std::optional<uint64_t> launch = mailbox.NextLaunch(m.rank);
       if (launch == call.key.launch) continue;  // the block is in the leader's mailbox
-      if (state == LinkState::kDown) return lost(m.rank);
+      if (state == LinkState::kDown) return lost_error(m.rank);
       if (timed_out && launch.has_value() && !failure_->failed(*launch)) {
         return Mismatch(call, m.rank, *mailbox.Take(m.rank));
       }
       if (state == LinkState::kConnecting) m.phase = NotConnected(reason);
     }
-    who.push_back(std::move(m));
+    missing.push_back(std::move(m));
   }
   for (const int leader : pending.unsent) {
     const LinkState state = links_->StateOf(leader, &reason);
-    if (state == LinkState::kDown) return lost(leader);
+    if (state == LinkState::kDown) return lost_error(leader);
     const auto is_leader = [&](const MissingRank& m) { return m.rank == leader; };
-    if (std::any_of(who.begin(), who.end(), is_leader)) continue;
-    who.push_back(
+    if (std::any_of(missing.begin(), missing.end(), is_leader)) continue;
+    missing.push_back(
         {leader, state == LinkState::kConnecting
                      ? NotConnected(reason)
                      : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
   }
-  if (!timed_out || who.empty()) return absl::OkStatus();
-  return TimeoutError(*config_, call, who);
+  if (!timed_out || missing.empty()) return absl::OkStatus();
+  return TimeoutError(*config_, call, missing);
 }
 
-absl::Span<std::byte> InterProc::ScratchOf(const Call& call, size_t bytes) {
+absl::Span<std::byte> InterProcExchange::ScratchOf(const Call& call, size_t bytes) {
   Scratch& scratch = scratch_[call.rank];
-  if (scratch.capacity() > kScratchKept && bytes <= kScratchKept) scratch = Scratch();
+  if (scratch.capacity() > kScratchKeptBytes && bytes <= kScratchKeptBytes) scratch = Scratch();
   if (scratch.size() < bytes) scratch.resize(bytes);
   return absl::MakeSpan(scratch).first(bytes);
 }
@@ -236,38 +239,39 @@ absl::Span<std::byte> InterProc::ScratchOf(const Call& call, size_t bytes) {
 // For a reduction all inputs are received into scratch memory before any is combined, because the
 // result must be combined in group order, whatever the order of arrival. The block that a rank
 // keeps for itself is copied without a transfer.
-absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProcExchange::RunDirect(const CheckedCall& call, const Deadline& deadline) {
   const Layout& layout = call.layout;
-  const size_t block = layout.block;
+  const size_t block_bytes = layout.block_bytes;
   const int n = static_cast<int>(call.group.size()), me = call.position;
   const bool combines = call.reducer != nullptr;
-  const absl::Span<std::byte> scratch = ScratchOf(call, combines ? n * block : 0);
+  const absl::Span<std::byte> scratch = ScratchOf(call, combines ? n * block_bytes : 0);
   std::vector<Transfer> transfers;
   std::vector<const std::byte*> inputs;
   for (int i = 0; i < n; ++i) {
     if (combines)
-      inputs.push_back(i == me ? call.in.data() + layout.InOffset(me) : scratch.data() + i * block);
+      inputs.push_back(i == me ? call.in.data() + layout.InOffset(me)
+                               : scratch.data() + i * block_bytes);
     if (i == me) continue;
     Transfer t;
     t.rank = call.group[i];
     t.sends = layout.Sends(me, i);
     t.receives = layout.Sends(i, me);
-    if (t.sends) t.out = call.in.subspan(layout.InOffset(i), block);
+    if (t.sends) t.out = call.in.subspan(layout.InOffset(i), block_bytes);
     if (t.receives)
-      t.in = combines ? scratch.subspan(i * block, block)
-                      : call.out.subspan(layout.OutOffset(i), block);
+      t.in = combines ? scratch.subspan(i * block_bytes, block_bytes)
+                      : call.out.subspan(layout.OutOffset(i), block_bytes);
     if (t.sends || t.receives) transfers.push_back(t);
   }
   TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(transfers), deadline));
-  if (block == 0) return absl::OkStatus();
+  if (block_bytes == 0) return absl::OkStatus();
   if (combines) {
     std::byte* const outputs[] = {call.out.data()};
-    call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(block));
+    call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(block_bytes));
   } else if (layout.ReceivesNothing(me)) {
-    std::memset(call.out.data(), 0, block);
+    std::memset(call.out.data(), 0, block_bytes);
   } else if (layout.Sends(me, me)) {
     std::memcpy(call.out.data() + layout.OutOffset(me), call.in.data() + layout.InOffset(me),
-                block);
+                block_bytes);
   }
   return absl::OkStatus();
 }
@@ -277,7 +281,8 @@ absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadl
 // input, however many members there are. If each rank sent all of its input to all n members, that
 // would be n - 1 times the size. The inputs are combined in group order, so the bits of the result
 // do not depend on the transport.
-absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProcExchange::AllReduceInChunks(const CheckedCall& call,
+                                                  const Deadline& deadline) {
   const size_t n = call.group.size();
   const size_t width = ir::ByteWidth(call.dtype);
   const auto chunk = [&](size_t i) { return ChunkOf(call.in.size(), width, i, n); };
@@ -312,8 +317,9 @@ absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadlin
 // ended. The rank's thread alone moves the data. It blocks only when no transfer made progress, and
 // then on its mailbox, where frames, returned credit, failures and lost connections all count as
 // changes.
-absl::Status InterProc::RunTransfers(const CheckedCall& call, int phase,
-                                     std::vector<Transfer> transfers, const Deadline& deadline) {
+absl::Status InterProcExchange::RunTransfers(const CheckedCall& call, int phase,
+                                             std::vector<Transfer> transfers,
+                                             const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   // Each rank starts with the position after its own, so that the ranks do not all send to the same
   // one.
@@ -325,7 +331,7 @@ absl::Status InterProc::RunTransfers(const CheckedCall& call, int phase,
   while (true) {
     // The counter is read before the latch, so that AwaitChange notices a change that comes after
     // it.
-    const uint64_t seen = mailbox.changes();
+    const uint64_t seen = mailbox.change_count();
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     bool progress = false;
     bool finished = true;
@@ -335,18 +341,19 @@ absl::Status InterProc::RunTransfers(const CheckedCall& call, int phase,
       finished = finished && !transfer.sending() && !transfer.receiving();
     }
     if (finished) return absl::OkStatus();
-    if (deadline.Passed()) return Timeout(call, transfers);
+    if (deadline.Passed()) return ErrorAtDeadline(call, transfers);
     if (!progress) mailbox.AwaitChange(seen, deadline);
   }
 }
 
 // Sends at most one frame, so that sending and receiving take turns. Returns false if nothing was
 // sent.
-bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const Deadline& deadline) {
+bool InterProcExchange::TrySend(const CheckedCall& call, int phase, Transfer& t,
+                                const Deadline& deadline) {
   std::string reason;
   if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
-  const absl::Span<const std::byte> part = t.out.subspan(t.sent, kMaxPayloadBytes);
-  const int64_t cost = static_cast<int64_t>(part.size()) + kFrameCost;
+  const absl::Span<const std::byte> part = t.out.subspan(t.bytes_sent, kMaxPayloadBytes);
+  const int64_t cost = static_cast<int64_t>(part.size()) + kFrameCostBytes;
   if (!mailboxes_[call.rank]->TakeCredit(t.rank, cost)) return false;
 
   Frame frame;
@@ -360,12 +367,12 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
   header.launch = summary.launch;
   header.call_fingerprint = call.fingerprint;
   header.call_bytes = summary.bytes;
-  header.total = t.out.size();
-  header.offset = t.sent;
+  header.byte_count = t.out.size();
+  header.offset = t.bytes_sent;
   header.op_sequence = summary.op_sequence;
   header.from = static_cast<uint32_t>(call.rank);
   header.to = static_cast<uint32_t>(t.rank);
-  header.length = static_cast<uint32_t>(part.size());
+  header.payload_length = static_cast<uint32_t>(part.size());
   header.label_length = static_cast<uint16_t>(frame.label.size());
   header.phase = static_cast<uint16_t>(phase);
   header.call_group_size = summary.group_size;
@@ -381,12 +388,12 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
     return false;
   }
   t.began_sending = true;
-  t.sent += part.size();
+  t.bytes_sent += part.size();
   return true;
 }
 
-absl::Status InterProc::TryReceive(const CheckedCall& call, int phase, Transfer& t,
-                                   const Deadline& deadline, bool* progress) {
+absl::Status InterProcExchange::TryReceive(const CheckedCall& call, int phase, Transfer& t,
+                                           const Deadline& deadline, bool* progress) {
   // The state is read before the mailbox, because frames that were sent before the connection went
   // down still count.
   std::string reason;
@@ -404,12 +411,12 @@ absl::Status InterProc::TryReceive(const CheckedCall& call, int phase, Transfer&
   return absl::OkStatus();
 }
 
-std::optional<Frame> InterProc::TakeFrame(const CheckedCall& call, int from,
-                                          const Deadline& deadline, bool* progress) {
+std::optional<Frame> InterProcExchange::TakeFrame(const CheckedCall& call, int from,
+                                                  const Deadline& deadline, bool* progress) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   while (const std::optional<uint64_t> launch = mailbox.NextLaunch(from)) {
     // Frames of failed launches are dropped. A frame of another launch may mean that a failure is
-    // still on its way to this executor; if none arrives, Timeout reports the mismatch.
+    // still on its way to this executor; if none arrives, ErrorAtDeadline reports the mismatch.
     const bool left_over = *launch != call.key.launch;
     if (left_over && !failure_->failed(*launch)) break;
     std::optional<Frame> frame = mailbox.Take(from);
@@ -422,12 +429,12 @@ std::optional<Frame> InterProc::TakeFrame(const CheckedCall& call, int from,
   return std::nullopt;
 }
 
-bool InterProc::BelongsTo(const CheckedCall& call, int phase, const FrameHeader& header) {
+bool InterProcExchange::BelongsTo(const CheckedCall& call, int phase, const FrameHeader& header) {
   return header.launch == call.key.launch && header.op_sequence == call.key.op_sequence &&
          header.call_fingerprint == call.fingerprint && header.phase == phase;
 }
 
-absl::Status InterProc::Mismatch(const Call& call, int rank, const Frame& frame) const {
+absl::Status InterProcExchange::Mismatch(const Call& call, int rank, const Frame& frame) const {
   const FrameHeader& header = frame.header;
   CallSummary other;
   other.kind = header.call_kind;
@@ -441,21 +448,21 @@ absl::Status InterProc::Mismatch(const Call& call, int rank, const Frame& frame)
   return MismatchError(*config_, call, rank, other);
 }
 
-absl::Status InterProc::AppendFrame(const CheckedCall& call, int phase, Transfer& t,
-                                    const Frame& frame) const {
+absl::Status InterProcExchange::AppendFrame(const CheckedCall& call, int phase, Transfer& t,
+                                            const Frame& frame) const {
   const FrameHeader& header = frame.header;
-  if (!BelongsTo(call, phase, header) || header.total != t.in.size() ||
-      header.offset != t.received || header.length > t.in.size() - t.received)
+  if (!BelongsTo(call, phase, header) || header.byte_count != t.in.size() ||
+      header.offset != t.bytes_received || header.payload_length > t.in.size() - t.bytes_received)
     return Mismatch(call, t.rank, frame);
-  if (header.length > 0) {
-    std::memcpy(t.in.data() + t.received, frame.payload.get(), header.length);
+  if (header.payload_length > 0) {
+    std::memcpy(t.in.data() + t.bytes_received, frame.payload.get(), header.payload_length);
   }
-  t.received += header.length;
-  t.entered = true;
+  t.bytes_received += header.payload_length;
+  t.began_receiving = true;
   return absl::OkStatus();
 }
 
-void InterProc::ReturnCredit(const Call& call, int to, const Deadline& deadline) {
+void InterProcExchange::ReturnCredit(const Call& call, int to, const Deadline& deadline) {
   const int64_t credit = mailboxes_[call.rank]->TakeDueCredit(to);
   if (credit == 0) return;
   if (IsLocal(to)) {
@@ -468,13 +475,14 @@ void InterProc::ReturnCredit(const Call& call, int to, const Deadline& deadline)
   header.generation = config_->generation;
   header.from = static_cast<uint32_t>(call.rank);
   header.to = static_cast<uint32_t>(to);
-  header.total = static_cast<uint64_t>(credit);
+  header.byte_count = static_cast<uint64_t>(credit);
   if (!links_->Send(header, "", {}, deadline)) {
     mailboxes_[call.rank]->UndoTakeDueCredit(to, credit);
   }
 }
 
-absl::Status InterProc::Timeout(const Call& call, absl::Span<const Transfer> transfers) const {
+absl::Status InterProcExchange::ErrorAtDeadline(const Call& call,
+                                                absl::Span<const Transfer> transfers) const {
   std::vector<MissingRank> missing;
   for (const Transfer& t : transfers) {
     if (!t.sending() && !t.receiving()) continue;
@@ -485,14 +493,14 @@ absl::Status InterProc::Timeout(const Call& call, absl::Span<const Transfer> tra
     std::string reason;
     if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) == LinkState::kConnecting) {
       missing.push_back({t.rank, "not connected"});
-    } else if (t.receiving() && !t.entered) {
+    } else if (t.receiving() && !t.began_receiving) {
       missing.push_back({t.rank, "not entered"});
     } else if (t.receiving()) {
-      missing.push_back(
-          {t.rank, absl::StrCat("stalled: ", t.received, " of ", t.in.size(), " bytes received")});
+      missing.push_back({t.rank, absl::StrCat("stalled: ", t.bytes_received, " of ", t.in.size(),
+                                              " bytes received")});
     } else {
-      missing.push_back(
-          {t.rank, absl::StrCat("not receiving: ", t.sent, " of ", t.out.size(), " bytes sent")});
+      missing.push_back({t.rank, absl::StrCat("not receiving: ", t.bytes_sent, " of ", t.out.size(),
+                                              " bytes sent")});
     }
   }
   return TimeoutError(*config_, call, missing);

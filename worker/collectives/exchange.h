@@ -13,8 +13,8 @@
 // reductions combine in group order.
 //
 // Owned by the communicator; Run is called by each rank's thread. Each rank keeps its scratch
-// memory for its next call. Scratch memory of more than kScratchKept bytes is freed by the rank's
-// next call that needs no more than that.
+// memory for its next call. Scratch memory of more than kScratchKeptBytes is freed by the
+// rank's next call that needs no more than that.
 #pragma once
 #include <memory>
 #include <optional>
@@ -32,15 +32,15 @@
 
 namespace tessera::worker {
 
-class InterProc {
+class InterProcExchange {
  public:
   static constexpr size_t kSmallBytes = 32 << 10;
-  static constexpr size_t kScratchKept = 64 << 20;
+  static constexpr size_t kScratchKeptBytes = 64 << 20;
 
   // Borrows all arguments, which outlive this. `mailboxes` is by rank, and null for ranks that are
   // not local.
-  InterProc(const CommunicatorConfig* config, const FailureLatch* failure,
-            std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous);
+  InterProcExchange(const CommunicatorConfig* config, const FailureLatch* failure,
+                    std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous);
 
   // Runs one call. If it fails, the caller must store the error in the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
@@ -52,7 +52,7 @@ class InterProc {
 
   // The functions below run the calls whose blocks are sent once per executor.
   struct PendingBlocks;
-  absl::Status RunOncePerExecutor(const CheckedCall& call, const Deadline& deadline);
+  absl::Status RunThroughLeaders(const CheckedCall& call, const Deadline& deadline);
   PendingBlocks PendingOf(const CheckedCall& call) const;
   absl::Status AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                            const Deadline& deadline);
@@ -60,8 +60,8 @@ class InterProc {
                                     const Deadline& deadline, PendingBlocks* pending,
                                     bool* progress);
   bool AnyIsDown(absl::Span<const int> ranks) const;
-  // Returns the error for the members whose blocks have not arrived, at the deadline or because of
-  // a failure. Returns OK if there is no reason to end the call yet.
+  // Returns the error of a call that waits for blocks: at the deadline, which members are missing,
+  // and before it, which peer is lost. Returns OK if there is no reason to end the call yet.
   absl::Status MissingError(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
                             const PendingBlocks& pending, bool timed_out) const;
   // Sends every block directly to its receiver.
@@ -84,7 +84,9 @@ class InterProc {
                            const Frame& frame) const;
   // Returns the credit that is due to rank `to`. If that fails, the credit stays due.
   void ReturnCredit(const Call& call, int to, const Deadline& deadline);
-  absl::Status Timeout(const Call& call, absl::Span<const Transfer> transfers) const;
+  // Returns the error of a call whose transfers have not ended at the deadline: a mismatch, or a
+  // timeout that names the missing members.
+  absl::Status ErrorAtDeadline(const Call& call, absl::Span<const Transfer> transfers) const;
 
   bool IsLocal(int rank) const { return mailboxes_[rank] != nullptr; }
   absl::Span<std::byte> ScratchOf(const Call& call, size_t bytes);

@@ -30,7 +30,7 @@ class FailureLatch {
   // `listener` runs once, after the first Set, on the thread that called Set and under no lock.
   void AddListener(std::function<void()> listener) { listeners_.push_back(std::move(listener)); }
   // `listener` runs once for each launch that fails before the communicator does, after the first
-  // SetLaunch of the launch, on the thread that called it and under no lock.
+  // SetLaunchFailure of the launch, on the thread that called it and under no lock.
   void AddLaunchListener(std::function<void(uint64_t launch, From from)> listener) {
     launch_listeners_.push_back(std::move(listener));
   }
@@ -47,7 +47,7 @@ class FailureLatch {
     for (const auto& listener : listeners_) listener();
   }
   // Stores `status`, unless an error of this launch or of the communicator is stored already.
-  void SetLaunch(uint64_t launch, absl::Status status, From from) {
+  void SetLaunchFailure(uint64_t launch, absl::Status status, From from) {
     {
       absl::MutexLock lock(&mu_);
       if (!first_.ok() || !launches_.emplace(launch, std::move(status)).second) return;

@@ -53,7 +53,7 @@ class HostCollectives final : public Collectives {
 
   absl::Status Run(const Call& call) override;
   void AbortLaunch(uint64_t launch, absl::Status status) override {
-    failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
+    failure_.SetLaunchFailure(launch, std::move(status), FailureLatch::From::kHere);
   }
   void Abort(absl::Status status) override { failure_.Set(std::move(status)); }
 
@@ -68,7 +68,7 @@ class HostCollectives final : public Collectives {
   std::unique_ptr<LocalRendezvous> rendezvous_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // by rank; null for ranks of other executors
   std::unique_ptr<TcpLinks> links_;                  // null if every rank is local
-  std::unique_ptr<InterProc> exchange_;              // null if every rank is local
+  std::unique_ptr<InterProcExchange> exchange_;      // null if every rank is local
 };
 
 // Builds the transports that the ranks need, and connects the failure latch with them. The
@@ -85,7 +85,7 @@ HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
   rendezvous_ = std::make_unique<LocalRendezvous>(&config_, &failure_);
   failure_.AddListener([this] { rendezvous_->Wake(); });
   failure_.AddLaunchListener(
-      [this](uint64_t launch, FailureLatch::From) { rendezvous_->End(launch); });
+      [this](uint64_t launch, FailureLatch::From) { rendezvous_->EndMeetings(launch); });
   mailboxes_.resize(config_.ranks.size());
   if (config_.local_ranks.size() == config_.ranks.size()) return;
   std::vector<Mailbox*> mailboxes(config_.ranks.size(), nullptr);
@@ -94,8 +94,8 @@ HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
     mailboxes[rank] = mailboxes_[rank].get();
   }
   links_ = std::make_unique<TcpLinks>(&config_, listen_fd, &failure_, mailboxes);
-  exchange_ =
-      std::make_unique<InterProc>(&config_, &failure_, mailboxes, links_.get(), rendezvous_.get());
+  exchange_ = std::make_unique<InterProcExchange>(&config_, &failure_, mailboxes, links_.get(),
+                                                  rendezvous_.get());
   failure_.AddListener([this] {
     for (const int rank : config_.local_ranks) mailboxes_[rank]->Wake();
     links_->BroadcastFailure();
@@ -137,7 +137,7 @@ absl::Status HostCollectives::RunChecked(CheckedCall& call) {
   if (status.ok() || failure_.failed(launch)) return status.ok() ? status : failure_.status(launch);
   // A member that timed out may join the next launch, unless a frame to it was written in part.
   if (KindOf(status) == ErrorKind::kCollectiveTimeout && (links_ == nullptr || !links_->broken())) {
-    failure_.SetLaunch(launch, std::move(status), FailureLatch::From::kHere);
+    failure_.SetLaunchFailure(launch, std::move(status), FailureLatch::From::kHere);
   } else {
     failure_.Set(std::move(status));
   }

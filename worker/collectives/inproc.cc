@@ -1,7 +1,7 @@
 // Collectives between the ranks of one executor, through its memory. HostCollectives
-// (host_collectives.cc) calls Run when all members are local, and InterProc (exchange.cc) calls the
-// single steps when some are remote. Waiting members spin for a while before they sleep, because a
-// meeting is usually over sooner than a thread wakes.
+// (host_collectives.cc) calls Run when all members are local, and InterProcExchange (exchange.cc)
+// calls the single steps when some are remote. Waiting members spin for a while before they sleep,
+// because a meeting is usually over sooner than a thread wakes.
 #include "worker/collectives/inproc.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct LocalRendezvous::Meeting {
         layout(first.layout),
         group(first.group.begin(), first.group.end()),
         slots(first.group.size()),
-        pieces_per_block((layout.block + kPieceBytes - 1) / kPieceBytes),
+        pieces_per_block((layout.block_bytes + kPieceBytes - 1) / kPieceBytes),
         // An all-reduce has one result for all members. In the other kinds each position has its
         // own result.
         pieces(pieces_per_block * (reducer != nullptr && !layout.in_each ? 1 : group.size())) {
@@ -85,7 +85,7 @@ struct LocalRendezvous::Meeting {
 void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
   const auto position = static_cast<int>(piece / pieces_per_block);
   const size_t begin = (piece % pieces_per_block) * kPieceBytes;
-  const size_t size = std::min(kPieceBytes, layout.block - begin);
+  const size_t size = std::min(kPieceBytes, layout.block_bytes - begin);
   const int n = static_cast<int>(slots.size());
   if (reducer != nullptr) {
     absl::InlinedVector<const std::byte*, 16> inputs;
@@ -108,26 +108,26 @@ void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
 LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure)
     : config_(config),
       failure_(failure),
-      local_(config->ranks.size()),
+      is_local_(config->ranks.size()),
       spinners_(config->ranks.size()),
-      entered_(config->ranks.size()) {
-  for (const int rank : config->local_ranks) local_[rank] = true;
+      last_meeting_(config->ranks.size()) {
+  for (const int rank : config->local_ranks) is_local_[rank] = true;
 }
 
 LocalRendezvous::~LocalRendezvous() = default;
 
 void LocalRendezvous::Wake() {
   absl::MutexLock lock(&mu_);
-  for (auto& [key, meeting] : open_) meeting->changed.SignalAll();
+  for (auto& [key, meeting] : open_meetings_) meeting->changed.SignalAll();
 }
 
-void LocalRendezvous::End(uint64_t launch) {
+void LocalRendezvous::EndMeetings(uint64_t launch) {
   absl::MutexLock lock(&mu_);
-  auto it = open_.lower_bound(MeetingKey(launch, 0, {}));
-  while (it != open_.end() && std::get<0>(it->first) == launch) {
+  auto it = open_meetings_.lower_bound(MeetingKey(launch, 0, {}));
+  while (it != open_meetings_.end() && std::get<0>(it->first) == launch) {
     it->second->state.store(kEnded, std::memory_order_release);
     it->second->changed.SignalAll();
-    it = open_.erase(it);
+    it = open_meetings_.erase(it);
   }
 }
 
@@ -151,10 +151,11 @@ absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meetin
   TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
   MeetingKey key(call.key.launch, call.key.op_sequence,
                  std::vector<int>(call.group.begin(), call.group.end()));
-  auto at = open_.find(key);
-  TESSERA_RETURN_IF_ERROR(FindConflict(call, at == open_.end() ? nullptr : at->second.get()));
-  if (at == open_.end()) {
-    at = open_.emplace(std::move(key), std::make_shared<Meeting>(call, local_)).first;
+  auto at = open_meetings_.find(key);
+  TESSERA_RETURN_IF_ERROR(
+      FindConflict(call, at == open_meetings_.end() ? nullptr : at->second.get()));
+  if (at == open_meetings_.end()) {
+    at = open_meetings_.emplace(std::move(key), std::make_shared<Meeting>(call, is_local_)).first;
   }
   *meeting = at->second;
   Meeting& m = **meeting;
@@ -167,7 +168,7 @@ absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meetin
   slot.in = call.in.data();
   slot.out = call.out.data();
   slot.arrived = true;
-  entered_[call.rank] = *meeting;
+  last_meeting_[call.rank] = *meeting;
   return absl::OkStatus();
 }
 
@@ -184,7 +185,7 @@ bool LocalRendezvous::Finish(Meeting& m, int position) {
   absl::MutexLock lock(&mu_);
   m.slots[position].finished = true;
   if (m.state.load(std::memory_order_relaxed) == kEnded || --m.unfinished > 0) return false;
-  open_.erase(MeetingKey(m.summary.launch, m.summary.op_sequence, m.group));
+  open_meetings_.erase(MeetingKey(m.summary.launch, m.summary.op_sequence, m.group));
   m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
   // A single piece is done by the member that takes it before another member could wake to help.
   if (m.pieces != 1) m.changed.SignalAll();
@@ -212,7 +213,7 @@ std::vector<MissingRank> LocalRendezvous::Missing(const Meeting& m) const {
 // will never come to this meeting.
 absl::Status LocalRendezvous::FindConflict(const Call& call, const Meeting* mine) const {
   for (const int rank : call.group) {
-    const Meeting* other = entered_[rank].get();
+    const Meeting* other = last_meeting_[rank].get();
     if (rank == call.rank || other == nullptr || other == mine) continue;
     if (other->state.load(std::memory_order_relaxed) != kGathering) continue;
     const int position = other->PositionOf(call.rank);
@@ -252,7 +253,7 @@ std::vector<MissingRank> LocalRendezvous::FindMissing(const Meeting& m) const {
   for (size_t i = 0; i < m.group.size(); ++i) {
     if (m.slots[i].arrived) continue;
     const int rank = m.group[i];
-    const Meeting* other = entered_[rank].get();
+    const Meeting* other = last_meeting_[rank].get();
     const bool elsewhere =
         other != nullptr && other->state.load(std::memory_order_relaxed) == kGathering;
     missing.push_back({rank, elsewhere

@@ -6,10 +6,10 @@
 // before that work is done, so a deadline or an abort never frees a buffer that is in use. Every
 // member that is awake takes pieces of the work.
 //
-// Members of other processes do not arrive: InterProc (exchange.h) delivers their blocks, and sends
-// them the blocks of the local members. A local member calls Finish once it has done its part of
-// that. Owned by the communicator. Wake and End may be called by any thread, and the other
-// functions by the thread of the rank.
+// Members of other processes do not arrive: InterProcExchange (exchange.h) delivers their blocks,
+// and sends them the blocks of the local members. A local member calls Finish once it has done its
+// part of these transfers. Owned by the communicator. Wake and EndMeetings may be called by any
+// thread, and the other functions by the thread of the rank.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -37,8 +37,8 @@ class LocalRendezvous {
   // the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
-  // The functions below are the steps of a call, in their order. InterProc calls them for groups
-  // with remote members.
+  // The functions below are the steps of a call, in their order. InterProcExchange calls them for
+  // groups with remote members.
   struct Meeting;
   using MeetingRef = std::shared_ptr<Meeting>;
   // Joins the meeting of the call, or makes it if this rank is the first to arrive.
@@ -63,7 +63,7 @@ class LocalRendezvous {
   // Makes waiting members check the failure latch.
   void Wake();
   // Ends the incomplete meetings of a failed launch.
-  void End(uint64_t launch);
+  void EndMeetings(uint64_t launch);
 
  private:
   using MeetingKey = std::tuple<uint64_t, uint32_t, std::vector<int>>;
@@ -77,15 +77,15 @@ class LocalRendezvous {
   // Immutable.
   const CommunicatorConfig* const config_;
   const FailureLatch* const failure_;
-  std::vector<bool> local_;  // by rank
+  std::vector<bool> is_local_;  // by rank
 
   std::vector<Spinner> spinners_;  // by rank; each is used by its rank's thread only
 
   mutable absl::Mutex mu_;
   // The meetings that are not ready.
-  std::map<MeetingKey, MeetingRef> open_ ABSL_GUARDED_BY(mu_);
-  // By rank: the last meeting that the rank has entered.
-  std::vector<MeetingRef> entered_ ABSL_GUARDED_BY(mu_);
+  std::map<MeetingKey, MeetingRef> open_meetings_ ABSL_GUARDED_BY(mu_);
+  // The last meeting that each rank has entered, by rank.
+  std::vector<MeetingRef> last_meeting_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker

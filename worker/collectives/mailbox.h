@@ -25,9 +25,9 @@ namespace tessera::worker {
 struct Frame {
   FrameHeader header;
   std::string label;
-  std::unique_ptr<std::byte[]> payload;  // `header.length` bytes
+  std::unique_ptr<std::byte[]> payload;  // `header.payload_length` bytes
 
-  int64_t Cost() const { return int64_t{header.length} + kFrameCost; }
+  int64_t Cost() const { return int64_t{header.payload_length} + kFrameCostBytes; }
 };
 
 class Mailbox {
@@ -47,9 +47,9 @@ class Mailbox {
   // rank has sent to it.
   bool ReturnCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
-    int64_t& in_flight = in_flight_[to];
-    if (bytes > in_flight) return false;
-    in_flight -= bytes;
+    int64_t& bytes_in_flight = bytes_in_flight_[to];
+    if (bytes > bytes_in_flight) return false;
+    bytes_in_flight -= bytes;
     CountChange();
     return true;
   }
@@ -67,9 +67,9 @@ class Mailbox {
   // credit.
   bool TakeCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
-    int64_t& in_flight = in_flight_[to];
-    if (in_flight + bytes > kWindowBytes) return false;
-    in_flight += bytes;
+    int64_t& bytes_in_flight = bytes_in_flight_[to];
+    if (bytes_in_flight + bytes > kWindowBytes) return false;
+    bytes_in_flight += bytes;
     return true;
   }
 
@@ -115,15 +115,16 @@ class Mailbox {
   }
 
   // The number of deliveries, credits and wakes so far.
-  uint64_t changes() const {
+  uint64_t change_count() const {
     absl::MutexLock lock(&mu_);
-    return changes_;
+    return change_count_;
   }
 
-  // Waits until changes() differs from `seen` or the deadline passes.
+  // Waits until change_count() differs from `seen` or the deadline passes.
   void AwaitChange(uint64_t seen, const Deadline& deadline) {
     absl::MutexLock lock(&mu_);
-    while (changes_ == seen && !deadline.Passed()) changed_.WaitWithTimeout(&mu_, deadline.Left());
+    while (change_count_ == seen && !deadline.Passed())
+      changed_.WaitWithTimeout(&mu_, deadline.Left());
   }
 
  private:
@@ -134,15 +135,15 @@ class Mailbox {
   };
 
   void CountChange() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    ++changes_;
+    ++change_count_;
     changed_.SignalAll();
   }
 
   mutable absl::Mutex mu_;
   absl::CondVar changed_;
-  absl::flat_hash_map<int, Inbox> inboxes_ ABSL_GUARDED_BY(mu_);      // by sending rank
-  absl::flat_hash_map<int, int64_t> in_flight_ ABSL_GUARDED_BY(mu_);  // by receiving rank
-  uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<int, Inbox> inboxes_ ABSL_GUARDED_BY(mu_);            // by sending rank
+  absl::flat_hash_map<int, int64_t> bytes_in_flight_ ABSL_GUARDED_BY(mu_);  // by receiving rank
+  uint64_t change_count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace tessera::worker

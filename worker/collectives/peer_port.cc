@@ -29,20 +29,20 @@ namespace {
 constexpr absl::Duration kPendingTime = absl::Seconds(30);
 constexpr size_t kPendingMax = 1024;
 constexpr size_t kClosedMax = 1024;
-// How often a connection is checked whose hello is not complete.
+// The interval between two checks of a connection whose hello is not complete.
 constexpr int kPartialHelloPollMillis = 10;
 
 }  // namespace
 
 PeerPort::PeerPort(int listen_fd)
-    : listen_fd_(listen_fd), opened_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  TESSERA_CHECK(opened_.ok()) << std::strerror(errno);
+    : listen_fd_(listen_fd), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TESSERA_CHECK(wake_fd_.ok()) << std::strerror(errno);
   fcntl(listen_fd_, F_SETFL, fcntl(listen_fd_, F_GETFL) | O_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
 }
 
 PeerPort::~PeerPort() {
-  stopping_.Raise();
+  stop_signal_.Raise();
   thread_.join();
 }
 
@@ -58,7 +58,7 @@ int PeerPort::Open(uint64_t generation) {
     channels_[generation] = {UniqueFd(ends[0]), UniqueFd(ends[1])};
   }
   const uint64_t one = 1;
-  static_cast<void>(!write(opened_.get(), &one, sizeof(one)));
+  static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
   return ends[0];
 }
 
@@ -70,12 +70,12 @@ void PeerPort::Close(uint64_t generation) {
     if (it == channels_.end()) return;
     channel = std::move(it->second);
     channels_.erase(it);
-    closed_.insert(generation);
-    if (closed_.size() > kClosedMax) {
+    closed_generations_.insert(generation);
+    if (closed_generations_.size() > kClosedMax) {
       // New generations are always higher, so no generation up to the lowest closed one will be
       // opened any more. All of those are closed, except the ones that still have a channel.
-      closed_below_ = *closed_.begin() + 1;
-      closed_.erase(closed_.begin());
+      closed_below_ = *closed_generations_.begin() + 1;
+      closed_generations_.erase(closed_generations_.begin());
     }
   }
   int unclaimed = -1;
@@ -83,7 +83,7 @@ void PeerPort::Close(uint64_t generation) {
     close(unclaimed);
   }
   const uint64_t one = 1;
-  static_cast<void>(!write(opened_.get(), &one, sizeof(one)));
+  static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
 }
 
 void PeerPort::AcceptOne(std::list<PendingConnection>* pending_connections) {
@@ -94,7 +94,7 @@ void PeerPort::AcceptOne(std::list<PendingConnection>* pending_connections) {
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
     // The process may have too many open files, for example: wait instead of polling in a busy
     // loop.
-    AwaitSignal(stopping_.fd(), Deadline(absl::Milliseconds(10)));
+    AwaitSignal(stop_signal_.fd(), Deadline(absl::Milliseconds(10)));
   }
 }
 
@@ -105,7 +105,7 @@ void PeerPort::AcceptOne(std::list<PendingConnection>* pending_connections) {
 // nor closed, since its peer may have been configured first.
 bool PeerPort::Advance(PendingConnection& pending) {
   if (SteadyNow() > pending.deadline) return true;
-  if (!pending.known) {
+  if (!pending.generation_known) {
     Hello hello;
     const ssize_t seen = recv(pending.fd.get(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
     if (seen < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -117,13 +117,13 @@ bool PeerPort::Advance(PendingConnection& pending) {
     if (seen < static_cast<ssize_t>(is_tls ? sizeof(tls) : sizeof(hello))) return false;
     if (!is_tls && hello.magic != kHelloMagic) return true;
     if ((is_tls ? tls.version : hello.version) != kWireVersion) return true;
-    pending.known = true;
+    pending.generation_known = true;
     pending.generation = is_tls ? tls.generation : hello.generation;
   }
   absl::MutexLock lock(&mu_);
   const auto channel = channels_.find(pending.generation);
   if (channel == channels_.end()) {
-    return pending.generation < closed_below_ || closed_.count(pending.generation) > 0;
+    return pending.generation < closed_below_ || closed_generations_.count(pending.generation) > 0;
   }
   // If the pipe is full, the connection is closed, and the peer tries again.
   const int fd = pending.fd.get();
@@ -141,15 +141,15 @@ void PeerPort::Run() {
   std::list<PendingConnection> pending_connections;
   while (true) {
     std::vector<pollfd> fds = {
-        {stopping_.fd(), POLLIN, 0},
-        {opened_.get(), POLLIN, 0},
+        {stop_signal_.fd(), POLLIN, 0},
+        {wake_fd_.get(), POLLIN, 0},
         {pending_connections.size() < kPendingMax ? listen_fd_ : -1, POLLIN, 0}};
     int millis = -1;
     for (const PendingConnection& pending : pending_connections) {
       // A connection that waits for its communicator needs no polling: Open and Close wake the
       // thread.
       const absl::Duration left = pending.deadline - SteadyNow();
-      const int wait = pending.known
+      const int wait = pending.generation_known
                            ? static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(left), 0))
                            : kPartialHelloPollMillis;
       millis = millis < 0 ? wait : std::min(millis, wait);
@@ -157,7 +157,7 @@ void PeerPort::Run() {
     poll(fds.data(), fds.size(), millis);
     if (fds[0].revents != 0) return;
     uint64_t woken = 0;
-    static_cast<void>(!read(opened_.get(), &woken, sizeof(woken)));
+    static_cast<void>(!read(wake_fd_.get(), &woken, sizeof(woken)));
     if (fds[2].revents != 0) AcceptOne(&pending_connections);
     pending_connections.remove_if([this](PendingConnection& pending) { return Advance(pending); });
   }

@@ -37,7 +37,7 @@ class PeerPort {
   struct PendingConnection {
     UniqueFd fd;
     absl::Time deadline;
-    bool known = false;  // whether the hello, and with it the generation, has been read
+    bool generation_known = false;  // whether the hello, which has the generation, has been read
     uint64_t generation = 0;
   };
   // A pipe within the process. It passes the accepted connections of one generation to its
@@ -52,13 +52,14 @@ class PeerPort {
   bool Advance(PendingConnection& pending) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int listen_fd_;
-  Signal stopping_;
-  UniqueFd opened_;  // eventfd; raised when a generation is opened or closed
+  Signal stop_signal_;
+  UniqueFd wake_fd_;  // eventfd; raised when a generation is opened or closed
   absl::Mutex mu_;
   std::map<uint64_t, Channel> channels_ ABSL_GUARDED_BY(mu_);  // of the open generations
-  // The closed generations: all in closed_, and all below closed_below_ that have no channel.
+  // The closed generations: all in closed_generations_, and all below closed_below_ that
+  // have no channel.
   uint64_t closed_below_ ABSL_GUARDED_BY(mu_) = 0;
-  std::set<uint64_t> closed_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> closed_generations_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // uses the members above
 };
 

@@ -44,7 +44,7 @@ bool HelloReader::Wrote(size_t size) {
 }
 
 std::string FrameFault(const FrameHeader& header, uint64_t generation) {
-  if (header.magic != kFrameMagic || header.length > kMaxPayloadBytes ||
+  if (header.magic != kFrameMagic || header.payload_length > kMaxPayloadBytes ||
       header.label_length > kMaxLabelBytes) {
     return "it sent a malformed frame";
   }
@@ -63,14 +63,16 @@ std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sende
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame) {
   const FrameHeader& header = frame.header;
   if (header.type == FrameType::kAbort) {
-    const std::string message(reinterpret_cast<const char*>(frame.payload.get()), header.length);
+    const std::string message(reinterpret_cast<const char*>(frame.payload.get()),
+                              header.payload_length);
     failure->Set(FailureFromPeer(sender, frame.label, message));
     return "";
   }
   if (header.type == FrameType::kAbortLaunch) {
-    const std::string message(reinterpret_cast<const char*>(frame.payload.get()), header.length);
-    failure->SetLaunch(header.launch, FailureFromPeer(sender, frame.label, message),
-                       FailureLatch::From::kPeer);
+    const std::string message(reinterpret_cast<const char*>(frame.payload.get()),
+                              header.payload_length);
+    failure->SetLaunchFailure(header.launch, FailureFromPeer(sender, frame.label, message),
+                              FailureLatch::From::kPeer);
     return "";
   }
   const size_t ranks = mailboxes.size();
@@ -82,8 +84,8 @@ std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sende
   const int from = static_cast<int>(header.from);
   Mailbox& mailbox = *mailboxes[header.to];
   if (header.type == FrameType::kCredit) {
-    const bool owed = header.total <= static_cast<uint64_t>(kWindowBytes) &&
-                      mailbox.ReturnCredit(from, static_cast<int64_t>(header.total));
+    const bool owed = header.byte_count <= static_cast<uint64_t>(kWindowBytes) &&
+                      mailbox.ReturnCredit(from, static_cast<int64_t>(header.byte_count));
     return owed ? "" : "it returned more credit than was used";
   }
   if (header.type != FrameType::kData) return "it sent a frame of unknown type";

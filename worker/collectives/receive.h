@@ -52,8 +52,8 @@ std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
   if (!fault.empty()) return fault;
   frame->label.resize(header.label_length);
   if (!source.Read(frame->label.data(), frame->label.size())) return source.Reason();
-  frame->payload.reset(new std::byte[header.length]);
-  if (!source.Read(frame->payload.get(), header.length)) return source.Reason();
+  frame->payload.reset(new std::byte[header.payload_length]);
+  if (!source.Read(frame->payload.get(), header.payload_length)) return source.Reason();
   return "";
 }
 

@@ -73,7 +73,7 @@ void Receive(Mailbox& mailbox, const FailureLatch& failure) {
   static FailureLatch* const links_failure = new FailureLatch;
   static TcpLinks* const links = new TcpLinks(&Config(), -1, links_failure, {nullptr, nullptr});
   LocalRendezvous rendezvous(&Config(), &failure);
-  InterProc exchange(&Config(), &failure, {&mailbox, nullptr}, links, &rendezvous);
+  InterProcExchange exchange(&Config(), &failure, {&mailbox, nullptr}, links, &rendezvous);
   const int group[] = {0, 1};
   const PermutePair pairs[] = {{/*source=*/1, /*target=*/0}};
   const CallKey key = {/*launch=*/3, /*op_sequence=*/5, "ppermute at model.cc:41", "main"};

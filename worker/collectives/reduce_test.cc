@@ -26,7 +26,7 @@ T SumOf(ir::DType dtype, const std::vector<T>& inputs) {
 
 // Reduces two elements whose bits are `a` and `b`.
 template <typename T>
-T Of2(ir::ReduceKind reduce, ir::DType dtype, T a, T b) {
+T ReduceTwo(ir::ReduceKind reduce, ir::DType dtype, T a, T b) {
   const std::byte* const in[] = {reinterpret_cast<const std::byte*>(&a),
                                  reinterpret_cast<const std::byte*>(&b)};
   T result;
@@ -38,12 +38,12 @@ T Of2(ir::ReduceKind reduce, ir::DType dtype, T a, T b) {
 TEST(Reduce, MinusZeroIsLessThanZeroInEveryFloat) {
   const auto check = [](ir::DType dtype, auto minus_zero) {
     const decltype(minus_zero) zero = 0;
-    EXPECT_EQ(Of2(ir::ReduceKind::kMax, dtype, minus_zero, zero), zero);
-    EXPECT_EQ(Of2(ir::ReduceKind::kMax, dtype, zero, minus_zero), zero);
-    EXPECT_EQ(Of2(ir::ReduceKind::kMax, dtype, minus_zero, minus_zero), minus_zero);
-    EXPECT_EQ(Of2(ir::ReduceKind::kMin, dtype, minus_zero, zero), minus_zero);
-    EXPECT_EQ(Of2(ir::ReduceKind::kMin, dtype, zero, minus_zero), minus_zero);
-    EXPECT_EQ(Of2(ir::ReduceKind::kMin, dtype, zero, zero), zero);
+    EXPECT_EQ(ReduceTwo(ir::ReduceKind::kMax, dtype, minus_zero, zero), zero);
+    EXPECT_EQ(ReduceTwo(ir::ReduceKind::kMax, dtype, zero, minus_zero), zero);
+    EXPECT_EQ(ReduceTwo(ir::ReduceKind::kMax, dtype, minus_zero, minus_zero), minus_zero);
+    EXPECT_EQ(ReduceTwo(ir::ReduceKind::kMin, dtype, minus_zero, zero), minus_zero);
+    EXPECT_EQ(ReduceTwo(ir::ReduceKind::kMin, dtype, zero, minus_zero), minus_zero);
+    EXPECT_EQ(ReduceTwo(ir::ReduceKind::kMin, dtype, zero, zero), zero);
   };
   check(ir::DType::kF16, uint16_t{0x8000});
   check(ir::DType::kBF16, uint16_t{0x8000});
@@ -108,7 +108,7 @@ TEST(Reduce, SignedOverflowWraps) {
   EXPECT_EQ(SumOf<int8_t>(ir::DType::kS8, {100, 100}), -56);
 }
 
-TEST(Reduce, NothingNeedsToBeAligned) {
+TEST(Reduce, OperandsMayBeUnaligned) {
   alignas(8) std::byte memory[3][17] = {};
   const double one = 1.5, two = 2.25;
   std::memcpy(memory[0] + 1, &one, sizeof(one));

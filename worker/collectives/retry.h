@@ -11,11 +11,11 @@ inline constexpr absl::Duration kLongestPauseAtFirst = absl::Milliseconds(500);
 inline constexpr absl::Duration kLongestPause = absl::Seconds(10);
 
 // Returns the pause that follows a pause of `last`. `timeout` is how long a collective waits, and
-// `left` is what remains of it since the first attempt. While some is left, the peer is probably
-// still starting, so the pauses stay short. A peer that cannot be reached for longer is probably
-// misconfigured. Such a peer may log a warning for each attempt, so the attempts become rare. But
-// there are still several within each timeout, so that a collective that begins when the peer can
-// be reached again gets its connection before the collective times out.
+// `left` is `timeout` less the time since the first attempt, or zero. While `left` is positive, the
+// peer is probably still starting, so the pauses stay short. A peer that cannot be reached for
+// longer is probably misconfigured. Such a peer may log a warning for each attempt, so the attempts
+// become rare. But there are still several attempts within each timeout: a collective that begins
+// when the peer can be reached again gets its connection before the collective times out.
 inline absl::Duration NextPause(absl::Duration last, absl::Duration left, absl::Duration timeout) {
   const absl::Duration longest = left > absl::ZeroDuration()
                                      ? kLongestPauseAtFirst

@@ -1,6 +1,6 @@
 // Reads, writes and waits on non-blocking sockets, with and without TLS. TcpLinks and PeerPort use
-// it for everything that they do with a connection. Every wait is a poll(2) of the socket together
-// with a signal, so that it ends at a deadline or when its owner stops.
+// these functions for everything that they do with a connection. Every wait is a poll(2) of the
+// socket together with a signal, so that it ends at a deadline or when its owner stops.
 #include "worker/collectives/socket.h"
 
 #include <netdb.h>
@@ -25,10 +25,10 @@ namespace {
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
-// Waits for events of `fd`. Returns false at the deadline, or once `stop` is raised.
-bool AwaitEvents(int fd, int16_t events, const Deadline& deadline, int stop) {
+// Waits for events of `fd`. Returns false at the deadline, or once `stop_fd` is raised.
+bool AwaitEvents(int fd, int16_t events, const Deadline& deadline, int stop_fd) {
   while (true) {
-    pollfd fds[] = {{fd, events, 0}, {stop, POLLIN, 0}};
+    pollfd fds[] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};
     const int ready = poll(fds, 2, deadline.PollMillis());
     if (ready < 0 && errno != EINTR) return false;
     if (ready > 0) return fds[1].revents == 0;
@@ -55,12 +55,12 @@ absl::Span<iovec> Advance(absl::Span<iovec> parts, size_t written) {
 }
 
 absl::StatusOr<UniqueFd> ConnectTo(const addrinfo& address, const std::string& endpoint,
-                                   const Deadline& deadline, int stop) {
+                                   const Deadline& deadline, int stop_fd) {
   UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return Unavailable(endpoint, std::strerror(errno));
   if (connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return Unavailable(endpoint, std::strerror(errno));
-    if (!AwaitEvents(fd.get(), POLLOUT, deadline, stop)) {
+    if (!AwaitEvents(fd.get(), POLLOUT, deadline, stop_fd)) {
       return Unavailable(endpoint, "no answer in time");
     }
     int error = 0;
@@ -72,13 +72,14 @@ absl::StatusOr<UniqueFd> ConnectTo(const addrinfo& address, const std::string& e
   return fd;
 }
 
-bool AwaitTls(int fd, TlsWant want, const Deadline& deadline, int stop) {
+bool AwaitTls(int fd, TlsWant want, const Deadline& deadline, int stop_fd) {
   return want != TlsWant::kNothing &&
-         AwaitEvents(fd, want == TlsWant::kRead ? POLLIN : POLLOUT, deadline, stop);
+         AwaitEvents(fd, want == TlsWant::kRead ? POLLIN : POLLOUT, deadline, stop_fd);
 }
 
 // Copies small parts into one TLS record, which saves system calls and overhead.
-bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
+bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline,
+              int stop_fd) {
   constexpr size_t kRecordBytes = 16 << 10;
   char record[kRecordBytes];
   parts = Advance(parts, 0);
@@ -97,7 +98,7 @@ bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& d
     }
     TlsWant want = TlsWant::kNothing;
     ptrdiff_t put = tls.Write(from, size, &want);
-    while (put < 0 && AwaitTls(fd, want, deadline, stop)) put = tls.Write(from, size, &want);
+    while (put < 0 && AwaitTls(fd, want, deadline, stop_fd)) put = tls.Write(from, size, &want);
     if (put <= 0) return false;
     parts = Advance(parts, static_cast<size_t>(put));
   }
@@ -169,16 +170,17 @@ std::string BufferedReader::Reason() const {
   return error_ == 0 ? "it closed the connection" : std::strerror(error_);
 }
 
-bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop) {
+bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop_fd) {
   TlsWant want = TlsWant::kNothing;
   while (!tls.Handshake(&want)) {
-    if (!AwaitTls(fd, want, deadline, stop)) return false;
+    if (!AwaitTls(fd, want, deadline, stop_fd)) return false;
   }
   return true;
 }
 
-bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
-  if (tls != nullptr) return WriteTls(fd, *tls, parts, deadline, stop);
+bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline,
+              int stop_fd) {
+  if (tls != nullptr) return WriteTls(fd, *tls, parts, deadline, stop_fd);
   parts = Advance(parts, 0);
   while (!parts.empty()) {
     msghdr message = {};
@@ -188,7 +190,7 @@ bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& d
     if (written >= 0) {
       parts = Advance(parts, written);
     } else if (WouldBlock(errno)) {
-      if (!AwaitEvents(fd, POLLOUT, deadline, stop)) return false;
+      if (!AwaitEvents(fd, POLLOUT, deadline, stop_fd)) return false;
     } else if (errno != EINTR) {
       return false;
     }
@@ -196,12 +198,13 @@ bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& d
   return true;
 }
 
-bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline, int stop) {
+bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline,
+             int stop_fd) {
   auto* at = static_cast<std::byte*>(into);
   while (size > 0 && tls != nullptr) {
     TlsWant want = TlsWant::kNothing;
     const ptrdiff_t got = tls->Read(at, size, &want);
-    if (got == 0 || (got < 0 && !AwaitTls(fd, want, deadline, stop))) return false;
+    if (got == 0 || (got < 0 && !AwaitTls(fd, want, deadline, stop_fd))) return false;
     at += std::max<ptrdiff_t>(got, 0);
     size -= static_cast<size_t>(std::max<ptrdiff_t>(got, 0));
   }
@@ -211,7 +214,7 @@ bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& de
       at += got;
       size -= got;
     } else if (got < 0 && WouldBlock(errno)) {
-      if (!AwaitEvents(fd, POLLIN, deadline, stop)) return false;
+      if (!AwaitEvents(fd, POLLIN, deadline, stop_fd)) return false;
     } else if (got == 0 || errno != EINTR) {
       return false;
     }
@@ -219,15 +222,16 @@ bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& de
   return true;
 }
 
-bool AwaitSignal(int stop, const Deadline& deadline) {
+bool AwaitSignal(int stop_fd, const Deadline& deadline) {
   while (true) {
-    pollfd wait = {stop, POLLIN, 0};
+    pollfd wait = {stop_fd, POLLIN, 0};
     if (poll(&wait, 1, deadline.PollMillis()) > 0) return true;
     if (deadline.Passed()) return false;
   }
 }
 
-absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline, int stop) {
+absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline,
+                                 int stop_fd) {
   const size_t colon = endpoint.rfind(':');
   if (colon == std::string::npos) return Unavailable(endpoint, "expected host:port");
   std::string host = endpoint.substr(0, colon);
@@ -243,7 +247,7 @@ absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& de
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(list, &freeaddrinfo);
   absl::StatusOr<UniqueFd> fd = Unavailable(endpoint, "no address");
   for (const addrinfo* address = list; address != nullptr && !fd.ok(); address = address->ai_next) {
-    fd = ConnectTo(*address, endpoint, deadline, stop);
+    fd = ConnectTo(*address, endpoint, deadline, stop_fd);
   }
   return fd;
 }

@@ -61,21 +61,25 @@ class BufferedReader {
 };
 
 // Writes all of `parts`, and advances them over the bytes that are written. Returns false on an
-// error, at the deadline, or when the socket is full and `stop` (the fd of a Signal) is raised.
-// After the last two, another call with the same parts continues where this one stopped.
-bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop);
+// error, at the deadline, or when the socket is full and `stop_fd` (the fd of a Signal) is raised.
+// After one of the last two, another call with the same parts continues where this call stopped.
+bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline,
+              int stop_fd);
 
-// Reads exactly `size` bytes. Returns false on an error, at the deadline, or once `stop` is raised.
-bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline, int stop);
+// Reads exactly `size` bytes. Returns false on an error, at the deadline, or once `stop_fd` is
+// raised.
+bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline,
+             int stop_fd);
 
 // Does the TLS handshake. Returns false in the same cases as ReadAll.
-bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop);
+bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop_fd);
 
-// Waits for `stop`. Returns true if it was raised, and false at the deadline.
-bool AwaitSignal(int stop, const Deadline& deadline);
+// Waits for `stop_fd`. Returns true if it was raised, and false at the deadline.
+bool AwaitSignal(int stop_fd, const Deadline& deadline);
 
 // Connects to "host:port" or "[::1]:80". Returns UNAVAILABLE with the reason if it cannot.
-absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline, int stop);
+absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline,
+                                 int stop_fd);
 
 // Sets the options of a connection: small frames are sent without delay, and the kernel sends
 // keep-alives, so that a vanished peer is noticed.

@@ -1,6 +1,6 @@
 // The connections between the executors of a communicator: making them, writing and reading frames,
 // and telling peers of failures. HostCollectives owns a TcpLinks if a rank is not local, and
-// InterProc sends through it. The received frames go through receive.cc to the mailboxes.
+// InterProcExchange sends through it. The received frames go through receive.cc to the mailboxes.
 #include "worker/collectives/tcp.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ constexpr absl::Duration kFailurePoll = absl::Milliseconds(50);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(500);
 constexpr size_t kMaxPending = 256;  // further connections wait in the kernel's backlog
 
-iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
+iovec ToIovec(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
 
 // A frame that tells a peer of `failure`, which is borrowed.
 struct FailureFrame {
@@ -45,15 +45,15 @@ struct FailureFrame {
       : reason(InfoOf(KindOf(failure)).reason),
         message(failure.message().substr(0, max_message_bytes)) {
     header.type = type;
-    header.length = static_cast<uint32_t>(message.size());
+    header.payload_length = static_cast<uint32_t>(message.size());
     header.label_length = static_cast<uint16_t>(reason.size());
   }
 
   FrameHeader header;
   std::string reason;
   absl::string_view message;
-  iovec parts[3] = {Part(&header, sizeof(header)), Part(reason.data(), reason.size()),
-                    Part(message.data(), message.size())};
+  iovec parts[3] = {ToIovec(&header, sizeof(header)), ToIovec(reason.data(), reason.size()),
+                    ToIovec(message.data(), message.size())};
 };
 
 // Accepts a connection from a listening socket, or reads one from the pipe of a PeerPort. Returns
@@ -94,8 +94,8 @@ struct TcpLinks::Peer {
 
   absl::Mutex mu;
   absl::CondVar changed;
-  // The socket is set once, before kUp. Only the destructor closes it, so that its number is not
-  // used again.
+  // The socket is set once, before kUp. Only the destructor closes it, so that no other file gets
+  // its descriptor.
   UniqueFd fd ABSL_GUARDED_BY(mu);
   std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // the TLS stream of `fd`; null without TLS
   Connection accepted ABSL_GUARDED_BY(mu);        // handed from the acceptor to the peer's thread
@@ -117,7 +117,8 @@ struct TcpLinks::PendingConnection {
   UniqueFd fd;
   Deadline deadline;
   HelloReader reader;
-  // With TLS: the part of the TlsHello that has arrived, and then the handshake.
+  // The next four members are used only with TLS: the part of the TlsHello that has arrived, and
+  // then the handshake.
   TlsHello tls_hello;
   size_t tls_hello_read = 0;
   std::unique_ptr<TlsStream> tls;
@@ -161,7 +162,7 @@ void TcpLinks::Start() {
 }
 
 TcpLinks::~TcpLinks() {
-  stopping_.Raise();
+  stop_signal_.Raise();
   if (acceptor_.joinable()) acceptor_.join();
   for (auto& [name, peer] : peers_) {
     absl::MutexLock lock(&peer->mu);
@@ -209,8 +210,8 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
     fd = peer.fd.get();
     tls = peer.tls.get();
   }
-  iovec parts[] = {Part(&header, sizeof(header)), Part(label.data(), label.size()),
-                   Part(payload.data(), payload.size())};
+  iovec parts[] = {ToIovec(&header, sizeof(header)), ToIovec(label.data(), label.size()),
+                   ToIovec(payload.data(), payload.size())};
   const bool written = WriteFrame(fd, tls, absl::MakeSpan(parts), header.launch, deadline);
   {
     absl::MutexLock lock(&peer.mu);
@@ -233,7 +234,7 @@ bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint6
   std::optional<Deadline> failed_launch_deadline;
   while (true) {
     const Deadline until_poll(std::min(kFailurePoll, deadline.Left()));
-    if (WriteAll(fd, tls, parts, until_poll, failed_.fd())) return true;
+    if (WriteAll(fd, tls, parts, until_poll, failure_signal_.fd())) return true;
     if (!until_poll.Passed() || deadline.Passed() || failure_->failed()) return false;
     if (!failure_->failed(launch)) continue;
     if (!failed_launch_deadline) failed_launch_deadline.emplace(kFailedLaunchWriteTime);
@@ -284,12 +285,13 @@ void TcpLinks::SendLaunchFailures(Peer& peer) {
       tls = peer.tls.get();
     }
     const absl::Status failure = failure_->status(launch);
-    FailureFrame frame(FrameType::kAbortLaunch, failure, kMaxReasonBytes);
+    FailureFrame frame(FrameType::kAbortLaunch, failure, kMaxLaunchErrorBytes);
     frame.header.generation = config_->generation;
     frame.header.launch = launch;
     // The thread that fails a launch must not wait for a peer that does not read.
-    const bool written = failure.ok() || WriteAll(fd, tls, absl::MakeSpan(frame.parts),
-                                                  Deadline(absl::ZeroDuration()), failed_.fd());
+    const bool written =
+        failure.ok() || WriteAll(fd, tls, absl::MakeSpan(frame.parts),
+                                 Deadline(absl::ZeroDuration()), failure_signal_.fd());
     const bool begun = tls != nullptr || frame.parts[0].iov_len < sizeof(FrameHeader);
     {
       absl::MutexLock lock(&peer.mu);
@@ -305,7 +307,7 @@ void TcpLinks::SendLaunchFailures(Peer& peer) {
 }
 
 void TcpLinks::BroadcastFailure() {
-  failed_.Raise();
+  failure_signal_.Raise();
   for (auto& [name, peer] : peers_) SendFailure(*peer);
 }
 
@@ -325,7 +327,8 @@ void TcpLinks::SendFailure(Peer& peer) {
   frame.header.generation = config_->generation;
   // If the frame does not fit into the socket's buffer at once, the peer only sees the end of the
   // stream.
-  WriteAll(fd, tls, absl::MakeSpan(frame.parts), Deadline(absl::ZeroDuration()), failed_.fd());
+  WriteAll(fd, tls, absl::MakeSpan(frame.parts), Deadline(absl::ZeroDuration()),
+           failure_signal_.fd());
   shutdown(fd, SHUT_WR);
 }
 
@@ -379,40 +382,40 @@ void TcpLinks::RunPeer(Peer& peer) {
 // connection got. The wait for the answer to a Hello has no deadline. If the connection were given
 // up, the peer could still accept it later, and would then refuse the next one.
 Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
-  const Deadline none(absl::InfiniteDuration());
-  const auto note = [&](std::string why) {
+  const Deadline no_deadline(absl::InfiniteDuration());
+  const auto set_reason = [&](std::string why) {
     absl::MutexLock lock(&peer.mu);
     peer.reason = *reason = std::move(why);
   };
   const Deadline first_timeout(config_->timeout);
   for (absl::Duration pause = kFirstPause;;) {
     absl::StatusOr<UniqueFd> fd =
-        Connect(peer.info.endpoint, Deadline(config_->timeout), stopping_.fd());
+        Connect(peer.info.endpoint, Deadline(config_->timeout), stop_signal_.fd());
     Connection connection;
     std::string tls_error;
     if (fd.ok()) {
       connection.fd = *std::move(fd);
-      note(absl::StrCat(peer.info.endpoint, " has sent no welcome"));
-      tls_error = StartTls(peer, &connection, none);
+      set_reason(absl::StrCat(peer.info.endpoint, " has sent no welcome"));
+      tls_error = StartTls(peer, &connection, no_deadline);
     }
     HelloAck ack;
     if (!connection.ok()) {
-      note(absl::StrCat("no connection: ", fd.status().message()));
+      set_reason(absl::StrCat("no connection: ", fd.status().message()));
     } else if (!tls_error.empty()) {
-      note(absl::StrCat(peer.info.endpoint, ": ", tls_error));
-    } else if (!ExchangeHello(peer, connection, &ack, none)) {
-      note(absl::StrCat(peer.info.endpoint, " closed the connection before a welcome"));
+      set_reason(absl::StrCat(peer.info.endpoint, ": ", tls_error));
+    } else if (!ExchangeHello(peer, connection, &ack, no_deadline)) {
+      set_reason(absl::StrCat(peer.info.endpoint, " closed the connection before a welcome"));
     } else if (ack.code == HelloAckCode::kWelcome) {
       return connection;
     } else if (ack.code == HelloAckCode::kStale) {
-      note("the peer is at a later generation");
+      set_reason("the peer is at a later generation");
       FailGeneration(peer.info.executor, ack.generation);
       return {};
     } else {
-      note(absl::StrCat(peer.info.endpoint, " refused: it is at generation ", ack.generation,
-                        ", or expects another incarnation"));
+      set_reason(absl::StrCat(peer.info.endpoint, " refused: it is at generation ", ack.generation,
+                              ", or expects another incarnation"));
     }
-    if (AwaitSignal(stopping_.fd(), Deadline(pause))) return {};
+    if (AwaitSignal(stop_signal_.fd(), Deadline(pause))) return {};
     pause = NextPause(pause, first_timeout.Left(), config_->timeout);
   }
 }
@@ -421,13 +424,13 @@ std::string TcpLinks::StartTls(const Peer& peer, Connection* connection, const D
   if (config_->tls == nullptr) return "";
   TlsHello hello;
   hello.generation = config_->generation;
-  iovec part = Part(&hello, sizeof(hello));
+  iovec part = ToIovec(&hello, sizeof(hello));
   const int fd = connection->fd.get();
-  if (!WriteAll(fd, nullptr, absl::MakeSpan(&part, 1), deadline, stopping_.fd())) {
+  if (!WriteAll(fd, nullptr, absl::MakeSpan(&part, 1), deadline, stop_signal_.fd())) {
     return "it closed the connection before TLS";
   }
   connection->tls = MakeTlsStream(*config_->tls, fd, /*connects=*/true);
-  if (!Handshake(fd, *connection->tls, deadline, stopping_.fd())) {
+  if (!Handshake(fd, *connection->tls, deadline, stop_signal_.fd())) {
     const std::string why = connection->tls->Reason();
     return why.empty() ? "no TLS handshake" : why;
   }
@@ -444,12 +447,14 @@ bool TcpLinks::ExchangeHello(const Peer& peer, const Connection& connection, Hel
   hello.generation = config_->generation;
   hello.from_incarnation = self_.incarnation;
   hello.to_incarnation = peer.info.incarnation;
-  iovec parts[] = {Part(&hello, sizeof(hello)), Part(self_.executor.data(), self_.executor.size()),
-                   Part(config_->secret.data(), config_->secret.size())};
+  iovec parts[] = {ToIovec(&hello, sizeof(hello)),
+                   ToIovec(self_.executor.data(), self_.executor.size()),
+                   ToIovec(config_->secret.data(), config_->secret.size())};
   const int fd = connection.fd.get();
   TlsStream* const tls = connection.tls.get();
-  return WriteAll(fd, tls, absl::MakeSpan(parts), deadline, stopping_.fd()) &&
-         ReadAll(fd, tls, ack, sizeof(*ack), deadline, stopping_.fd()) && ack->magic == kHelloMagic;
+  return WriteAll(fd, tls, absl::MakeSpan(parts), deadline, stop_signal_.fd()) &&
+         ReadAll(fd, tls, ack, sizeof(*ack), deadline, stop_signal_.fd()) &&
+         ack->magic == kHelloMagic;
 }
 
 Connection TcpLinks::AwaitAccepted(Peer& peer, std::string* reason) {
@@ -486,7 +491,7 @@ void TcpLinks::RunAcceptor() {
   NameThread("peers accept");
   std::list<PendingConnection> pending_connections;
   while (true) {
-    std::vector<pollfd> fds = {{stopping_.fd(), POLLIN, 0}};
+    std::vector<pollfd> fds = {{stop_signal_.fd(), POLLIN, 0}};
     const bool room = pending_connections.size() < kMaxPending;
     fds.push_back({room ? listen_fd_ : -1, POLLIN, 0});
     int millis = -1;
@@ -510,7 +515,7 @@ void TcpLinks::RunAcceptor() {
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
       // The process may have too many open files, for example: wait instead of polling in a busy
       // loop.
-      if (AwaitSignal(stopping_.fd(), Deadline(kAcceptPause))) return;
+      if (AwaitSignal(stop_signal_.fd(), Deadline(kAcceptPause))) return;
     }
   }
 }
@@ -584,10 +589,10 @@ void TcpLinks::Admit(PendingConnection& pending) {
   HelloAck ack;
   ack.code = ValidateHello(hello, name, &peer);
   ack.generation = config_->generation;
-  iovec part = Part(&ack, sizeof(ack));
+  iovec part = ToIovec(&ack, sizeof(ack));
   // The socket's buffer is empty, so the answer fits, or the peer is gone.
   if (!WriteAll(pending.fd.get(), pending.tls.get(), absl::MakeSpan(&part, 1),
-                Deadline(absl::ZeroDuration()), stopping_.fd())) {
+                Deadline(absl::ZeroDuration()), stop_signal_.fd())) {
     return;
   }
   if (ack.code == HelloAckCode::kTooSoon) return FailGeneration(name, hello.generation);

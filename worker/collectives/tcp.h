@@ -110,8 +110,8 @@ class TcpLinks {
   std::vector<Peer*> peer_of_rank_;                     // null for local ranks
   std::thread acceptor_;
 
-  Signal stopping_;
-  Signal failed_;
+  Signal stop_signal_;
+  Signal failure_signal_;
   std::atomic<bool> broken_{false};
 };
 

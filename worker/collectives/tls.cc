@@ -54,7 +54,8 @@ Bio MemoryBio(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// A BIO for sockets. Unlike OpenSSL's own, it raises no SIGPIPE and never blocks.
+// The functions up to SocketBio implement a BIO for sockets. Unlike OpenSSL's own, this BIO raises
+// no SIGPIPE and never blocks.
 int FdOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
 int SocketWrite(BIO* bio, const char* from, int size) {
   BIO_clear_retry_flags(bio);
@@ -222,7 +223,7 @@ class OpenSslStream final : public TlsStream {
  private:
   ptrdiff_t HandleError(int result, TlsWant* want) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     *want = TlsWant::kNothing;
-    const int system = errno;
+    const int saved_errno = errno;
     switch (SSL_get_error(ssl_.get(), result)) {
       case SSL_ERROR_WANT_READ:
         *want = TlsWant::kRead;
@@ -233,7 +234,7 @@ class OpenSslStream final : public TlsStream {
       case SSL_ERROR_ZERO_RETURN:
         return 0;
       case SSL_ERROR_SYSCALL:
-        reason_ = system == 0 ? "it closed the connection" : std::strerror(system);
+        reason_ = saved_errno == 0 ? "it closed the connection" : std::strerror(saved_errno);
         return -1;
       default:
         reason_ = absl::StrCat("TLS: ", LastError());

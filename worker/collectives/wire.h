@@ -24,14 +24,14 @@ inline constexpr uint16_t kWireVersion = 3;
 
 inline constexpr size_t kMaxPayloadBytes = 256 << 10;
 inline constexpr size_t kMaxLabelBytes = 1024;
-inline constexpr size_t kMaxReasonBytes = 2048;  // of the error message in a kAbortLaunch frame
+inline constexpr size_t kMaxLaunchErrorBytes = 2048;  // largest payload of a kAbortLaunch frame
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSecretBytes = 256;
 
 // The flow-control window: the number of unconsumed bytes that a rank may have sent to another. It
-// bounds the memory of a mailbox. A frame counts as its payload plus kFrameCost.
+// bounds the memory of a mailbox. A frame counts as its payload plus kFrameCostBytes.
 inline constexpr int64_t kWindowBytes = 4 << 20;
-inline constexpr int64_t kFrameCost = 256;
+inline constexpr int64_t kFrameCostBytes = 256;
 
 struct Hello {
   uint32_t magic = kHelloMagic;
@@ -55,9 +55,11 @@ static_assert(sizeof(TlsHello) == 16);
 
 enum class HelloAckCode : uint32_t {
   kWelcome,
-  kStale,    // the acceptor is at a later generation: give up
-  kTooSoon,  // the acceptor is at an earlier generation: try again
-  kRefused,  // not a member, another incarnation, or already connected: try again
+  kStale,    // The acceptor is at a later generation. The connector gives up.
+  kTooSoon,  // The acceptor is at an earlier generation. The connector tries again.
+  // The connector is not a member, either incarnation is wrong, or the acceptor already has a
+  // connection of the connector. The connector tries again.
+  kRefused,
 };
 
 struct HelloAck {
@@ -69,9 +71,9 @@ static_assert(sizeof(HelloAck) == 16);
 
 enum class FrameType : uint8_t {
   kData = 1,
-  kCredit,       // rank `from` has consumed `total` bytes that rank `to` sent
-  kAbort,        // the sender's first failure, with its reason as label and its message as payload
-  kAbortLaunch,  // the failure of `launch` only; other launches go on
+  kCredit,       // rank `from` has consumed `byte_count` bytes that rank `to` sent
+  kAbort,        // the sender's first failure; the label is its reason, the payload its message
+  kAbortLaunch,  // like kAbort, for the failure of `launch` only; other launches go on
 };
 
 struct FrameHeader {
@@ -84,12 +86,13 @@ struct FrameHeader {
   uint64_t launch = 0;
   uint64_t call_fingerprint = 0;
   uint64_t call_bytes = 0;
-  uint64_t total = 0;   // size in bytes of the whole message, which may take several frames
+  // kData: size of the whole message, which may take several frames. kCredit: bytes consumed.
+  uint64_t byte_count = 0;
   uint64_t offset = 0;  // offset of the payload in the message
   uint32_t op_sequence = 0;
   uint32_t from = 0;
   uint32_t to = 0;
-  uint32_t length = 0;  // size of the payload in bytes
+  uint32_t payload_length = 0;
   uint16_t label_length = 0;
   uint16_t phase = 0;  // phase of the call: 1 for the all-gather of a large all-reduce, else 0
   uint32_t call_group_size = 0;

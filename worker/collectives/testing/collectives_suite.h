@@ -279,7 +279,7 @@ TEST_P(CollectivesSuite, MinusZeroIsLessThanZero) {
              AllReduce(All(), Key(op_++), reduce, ir::DType::kF32, with_one(one, -one))) {
           for (const float x : output) {
             ASSERT_EQ(x, 0);
-            ASSERT_EQ(std::signbit(x), negative) << "the odd one is of rank " << where;
+            ASSERT_EQ(std::signbit(x), negative) << "the different value is of rank " << where;
           }
         }
       };
@@ -405,7 +405,7 @@ TEST_P(CollectivesSuite, PermuteSendsAlongPairsAndFillsTheRestWithZeros) {
   }
 }
 
-TEST_P(CollectivesSuite, AFastSenderIsHeldBackByItsReceiverOnly) {
+TEST_P(CollectivesSuite, ASlowReceiverDelaysOnlyItsSender) {
   // The first rank runs ahead of the last by as much as the transport allows. Meanwhile the other
   // ranks exchange data over the same connections.
   if (n() < 4) GTEST_SKIP() << "needs 4 ranks";
@@ -441,7 +441,7 @@ TEST_P(CollectivesSuite, AFastSenderIsHeldBackByItsReceiverOnly) {
   });
 }
 
-TEST_P(CollectivesSuite, BarrierHoldsEverybodyUntilTheLastComes) {
+TEST_P(CollectivesSuite, BarrierWaitsForAllRanks) {
   std::atomic<int> entered{0};
   for (uint32_t round = 1; round <= 200; ++round) {
     RunOk(All(), [&](int rank) {
@@ -500,7 +500,7 @@ TEST_P(CollectivesSuite, SubgroupsWorkSideBySide) {
 }
 
 TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
-  if (n() < 2) GTEST_SKIP() << "needs a peer";
+  if (n() < 2) GTEST_SKIP() << "needs 2 ranks";
   // The timeout is long enough that every rank that comes has arrived before the first one gives
   // up.
   Make(absl::Milliseconds(1500));
@@ -535,8 +535,8 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
   }
 }
 
-TEST_P(CollectivesSuite, AllWhoAreMissingAreNamedAndNobodyElse) {
-  if (n() < 3) GTEST_SKIP() << "needs a rank that comes";
+TEST_P(CollectivesSuite, ATimeoutNamesExactlyTheMissingRanks) {
+  if (n() < 3) GTEST_SKIP() << "needs 3 ranks";
   for (const std::vector<int>& missing : {std::vector<int>{0}, std::vector<int>{0, n() - 1}}) {
     // The timeout is long enough that every rank that comes has arrived before the first one gives
     // up.
@@ -596,8 +596,8 @@ TEST_P(CollectivesSuite, AbortWakesEverybodyWithTheFirstFailure) {
 
 // One member never comes to launch 7, which is aborted when the others have sent much of it. Then
 // they all meet in launch 8, which must not be disturbed by frames of launch 7.
-TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
-  if (n() < 2) GTEST_SKIP() << "nobody to wait for";
+TEST_P(CollectivesSuite, AnAbortedLaunchDoesNotAffectOtherLaunches) {
+  if (n() < 2) GTEST_SKIP() << "needs 2 ranks";
   Make(absl::Seconds(60));
   for (uint64_t round = 0; round < 3; ++round) {
     const auto of_launch = [&](uint64_t launch) {
@@ -642,8 +642,8 @@ TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
 }
 
 // A rank that was missing in one launch may come to the next.
-TEST_P(CollectivesSuite, ATimeoutEndsItsLaunchAlone) {
-  if (n() < 2) GTEST_SKIP() << "nobody to wait for";
+TEST_P(CollectivesSuite, ATimeoutEndsOnlyItsLaunch) {
+  if (n() < 2) GTEST_SKIP() << "needs 2 ranks";
   Make(absl::Milliseconds(1500));
   CallKey late = Key(0);
   late.launch = 50;
@@ -661,12 +661,12 @@ TEST_P(CollectivesSuite, ATimeoutEndsItsLaunchAlone) {
   });
 }
 
-TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
-  if (n() < 2) GTEST_SKIP() << "needs a peer";
+TEST_P(CollectivesSuite, AMismatchErrorDescribesBothCalls) {
+  if (n() < 2) GTEST_SKIP() << "needs 2 ranks";
   struct Variant {
     std::string name;
     std::function<absl::Status(Collectives&, int rank, const std::vector<int>& group)> call;
-    std::string told;
+    std::string expected_text;
   };
   const auto all_reduce = [](Collectives& c, int rank, const std::vector<int>& group, CallKey key,
                              size_t size, ir::ReduceKind reduce) {
@@ -729,7 +729,7 @@ TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
       EXPECT_THAT(
           std::string(status.message()),
           ::testing::AllOf(::testing::HasSubstr("made different calls"),
-                           ::testing::HasSubstr(variant.told),
+                           ::testing::HasSubstr(variant.expected_text),
                            ::testing::HasSubstr("psum at model.cc:41 (all_reduce sum f32, 32 "
                                                 "bytes, 2 members, launch 7, op 5)")));
     }
@@ -737,7 +737,7 @@ TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
   }
 }
 
-TEST_P(CollectivesSuite, ArgumentsThatMakeNoSenseAreRefused) {
+TEST_P(CollectivesSuite, InvalidArgumentsAreRefused) {
   struct Row {
     std::string what;
     std::function<absl::Status(Collectives&)> call;
@@ -826,7 +826,7 @@ TEST_P(CollectivesSuite, ArgumentsThatMakeNoSenseAreRefused) {
   }
 }
 
-TEST_P(CollectivesSuite, AReductionWithoutMeaningLeavesTheCommunicatorUsable) {
+TEST_P(CollectivesSuite, AnUndefinedReductionLeavesTheCommunicatorUsable) {
   std::vector<uint8_t> a(16), b(16);
   const auto reduce = [&](ir::ReduceKind kind, ir::DType dtype) {
     return cluster_->of(0).Run({.kind = ir::CollectiveKind::kAllReduce,
