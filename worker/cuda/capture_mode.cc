@@ -8,13 +8,13 @@
 namespace tessera::worker::cuda {
 namespace {
 
-thread_local int captures = 0;
+thread_local int active_captures = 0;
 
 }  // namespace
 
-void AddToThreadCaptures(int change) { captures += change; }
+void AddToThreadCaptures(int change) { active_captures += change; }
 
-RelaxedCapture::RelaxedCapture() : active_(captures > 0) {
+RelaxedCapture::RelaxedCapture() : active_(active_captures > 0) {
   if (active_) Cu().cuThreadExchangeStreamCaptureMode(&mode_);
 }
 

@@ -195,7 +195,7 @@ int tessera_comm::Create(tessera_context* context, const tessera_comm_id& id, in
   memcpy(unique.internal, id.bytes, sizeof unique.internal);
   const ncclResult_t result =
       nccl->api.ncclCommInitRankConfig(&created->comm_, num_ranks, unique, rank, &config);
-  const int code = created->Finish(result, "ncclCommInitRank");
+  const int code = created->RecordResult(result, "ncclCommInitRank");
   if (code != TESSERA_OK && code != TESSERA_NOT_READY) return code;
   *comm = created.release();
   return code;
@@ -208,8 +208,8 @@ tessera_comm::~tessera_comm() {
   // there a failed communicator that was not aborted is left until the process ends. A communicator
   // without a failure ends when its work has ended and the other ranks end theirs. This destructor
   // waits for nothing.
-  if (failure_ != TESSERA_OK && nccl.ncclCommRevoke == nullptr) return;
-  const bool failed = failure_ != TESSERA_OK;
+  if (failure_code_ != TESSERA_OK && nccl.ncclCommRevoke == nullptr) return;
+  const bool failed = failure_code_ != TESSERA_OK;
   context_->PollLater([&nccl, comm = comm_, failed, ending = false]() mutable {
     ncclResult_t state = ncclSuccess;
     if (nccl.ncclCommGetAsyncError(comm, &state) != ncclSuccess) return true;
@@ -229,25 +229,25 @@ tessera_comm::~tessera_comm() {
 
 int tessera_comm::FailCommunicator(int code, ncclResult_t result, const char* call) {
   const char* detail = nccl_.api.ncclGetLastError(comm_);
-  failure_ =
+  failure_code_ =
       Fail(code, "%s, rank %d of %d: %s%s%s", call, rank_, num_ranks_,
            nccl_.api.ncclGetErrorString(result), detail != nullptr && *detail != '\0' ? ": " : "",
            detail != nullptr ? detail : "");
   failure_text_ = ErrorText();
-  pending_ = nullptr;
-  return failure_;
+  pending_call_ = nullptr;
+  return failure_code_;
 }
 
-// Turns NCCL's result into a code. A call in progress is remembered by its name, for errors. A
-// failure is recorded for good, because NCCL's communicator is unusable after it. If the driver
-// reports that the device's context is lost, that error wins, as it says more than NCCL's.
-int tessera_comm::Finish(ncclResult_t result, const char* call) {
+// Turns NCCL's result into a code, and records it. A call in progress is recorded by its name, for
+// errors. A failure is recorded for good, because NCCL's communicator is unusable after it. If the
+// driver reports that the device's context is lost, that error wins, as it says more than NCCL's.
+int tessera_comm::RecordResult(ncclResult_t result, const char* call) {
   switch (result) {
     case ncclSuccess:
-      pending_ = nullptr;
+      pending_call_ = nullptr;
       return TESSERA_OK;
     case ncclInProgress:
-      pending_ = call;
+      pending_call_ = call;
       return TESSERA_NOT_READY;
     case ncclInvalidArgument:
     case ncclInvalidUsage:
@@ -257,9 +257,9 @@ int tessera_comm::Finish(ncclResult_t result, const char* call) {
       // If the context is lost, the driver's error says more than NCCL's.
       const CUresult state = Cu().cuStreamQuery(nullptr);
       if (IsSticky(state)) {
-        failure_ = context_->Check(state, call);
+        failure_code_ = context_->Check(state, call);
         failure_text_ = ErrorText();
-        return failure_;
+        return failure_code_;
       }
       return FailCommunicator(TESSERA_PEER, result, call);
     }
@@ -268,18 +268,18 @@ int tessera_comm::Finish(ncclResult_t result, const char* call) {
   }
 }
 
-int tessera_comm::Ready() {
+int tessera_comm::CheckReady() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return ReadyLocked();
+  return CheckReadyLocked();
 }
 
-int tessera_comm::ReadyLocked() {
+int tessera_comm::CheckReadyLocked() {
   TESSERA_CUDA_TRY(context_->MakeCurrent());
-  if (failure_ != TESSERA_OK) return Fail(failure_, "%s", failure_text_.c_str());
+  if (failure_code_ != TESSERA_OK) return Fail(failure_code_, "%s", failure_text_.c_str());
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = nccl_.api.ncclCommGetAsyncError(comm_, &state);
-  if (result != ncclSuccess) return Finish(result, "ncclCommGetAsyncError");
-  return Finish(state, pending_ != nullptr ? pending_ : "a collective under way");
+  if (result != ncclSuccess) return RecordResult(result, "ncclCommGetAsyncError");
+  return RecordResult(state, pending_call_ != nullptr ? pending_call_ : "a collective under way");
 }
 
 int tessera_comm::Abort() {
@@ -289,8 +289,8 @@ int tessera_comm::Abort() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (comm_ == nullptr) return TESSERA_OK;
     aborted = std::exchange(comm_, nullptr);
-    if (failure_ == TESSERA_OK) {
-      failure_ = TESSERA_PEER;
+    if (failure_code_ == TESSERA_OK) {
+      failure_code_ = TESSERA_PEER;
       failure_text_ = "the communicator was aborted; make a new one";
     }
   }
@@ -300,7 +300,7 @@ int tessera_comm::Abort() {
               nccl_.api.ncclGetErrorString(result));
 }
 
-ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
+ncclResult_t tessera_comm::CallAsGroup(const std::function<ncclResult_t()>& calls) {
   const NcclApi& nccl = nccl_.api;
   const ncclResult_t start = nccl.ncclGroupStart();
   if (start != ncclSuccess) return start;
@@ -311,44 +311,45 @@ ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
 
 // Checks a collective and enqueues it. Wrong arguments are refused before NCCL sees them, because
 // an error of NCCL would end the communicator. A communicator whose last call is still in progress
-// refuses the collective; the caller must poll Ready first.
-int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
-  const char* const name = NameOf(what.kind);
-  if (name == nullptr) return Fail(TESSERA_INVALID, "%d is not a collective", what.kind);
+// refuses the collective; the caller must poll CheckReady first.
+int tessera_comm::Enqueue(tessera_stream* stream, const tessera_collective& collective) {
+  const char* const name = NameOf(collective.kind);
+  if (name == nullptr) return Fail(TESSERA_INVALID, "%d is not a collective", collective.kind);
   Element element = {};
   ncclRedOp_t op = ncclSum;
-  if (what.kind == TESSERA_ALL_REDUCE || what.kind == TESSERA_REDUCE_SCATTER) {
-    TESSERA_CUDA_TRY(FindReduction(name, what.dtype, what.reduce, &element, &op));
+  if (collective.kind == TESSERA_ALL_REDUCE || collective.kind == TESSERA_REDUCE_SCATTER) {
+    TESSERA_CUDA_TRY(FindReduction(name, collective.dtype, collective.reduce, &element, &op));
   } else {
-    TESSERA_CUDA_TRY(FindElement(name, what.dtype, &element));
+    TESSERA_CUDA_TRY(FindElement(name, collective.dtype, &element));
   }
-  for (const int32_t peer : {what.target, what.source}) {
-    if (what.kind != TESSERA_PERMUTE || (peer >= -1 && peer < num_ranks_)) continue;
+  for (const int32_t peer : {collective.target, collective.source}) {
+    if (collective.kind != TESSERA_PERMUTE || (peer >= -1 && peer < num_ranks_)) continue;
     return Fail(TESSERA_INVALID, "%s: peer %d; expected -1 or a rank below %d", name, peer,
                 num_ranks_);
   }
-  if (what.elements < 0) {
+  if (collective.elements < 0) {
     return Fail(TESSERA_INVALID, "%s: %" PRId64 " elements; expected at least 0", name,
-                what.elements);
+                collective.elements);
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  const char* const before = pending_;
-  const int ready = ReadyLocked();
+  const char* const pending_call = pending_call_;
+  const int ready = CheckReadyLocked();
   if (ready == TESSERA_NOT_READY) {
     return Fail(TESSERA_INVALID, "%s: %s is still under way; ask comm_ready first", name,
-                before != nullptr ? before : "a call");
+                pending_call != nullptr ? pending_call : "a call");
   }
   TESSERA_CUDA_TRY(ready);
-  return Finish(Enqueue(stream->get(), what, what.elements * element.width,
-                        what.elements * element.bytes, element.type, op),
-                name);
+  return RecordResult(CallNccl(stream->get(), collective, collective.elements * element.width,
+                               collective.elements * element.bytes, element.type, op),
+                      name);
 }
 
 // Makes the NCCL calls of a collective. NCCL has no all-to-all and no permute, so these are groups
 // of sends and receives, which NCCL runs at the same time. Without a group, ranks that all send
 // first would wait for each other for ever.
-ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& what, int64_t count,
-                                   int64_t block_bytes, ncclDataType_t type, ncclRedOp_t op) {
+ncclResult_t tessera_comm::CallNccl(CUstream stream, const tessera_collective& collective,
+                                    int64_t count, int64_t block_bytes, ncclDataType_t type,
+                                    ncclRedOp_t op) {
   const NcclApi& nccl = nccl_.api;
   const auto send = [&](uint64_t from, int peer) {
     return nccl.ncclSend(In(from), count, type, peer, comm_, stream);
@@ -356,27 +357,31 @@ ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& wh
   const auto receive = [&](uint64_t to, int peer) {
     return nccl.ncclRecv(Out(to), count, type, peer, comm_, stream);
   };
-  switch (what.kind) {
+  switch (collective.kind) {
     case TESSERA_ALL_REDUCE:
-      return nccl.ncclAllReduce(In(what.in), Out(what.out), count, type, op, comm_, stream);
+      return nccl.ncclAllReduce(In(collective.in), Out(collective.out), count, type, op, comm_,
+                                stream);
     case TESSERA_ALL_GATHER:
-      return nccl.ncclAllGather(In(what.in), Out(what.out), count, type, comm_, stream);
+      return nccl.ncclAllGather(In(collective.in), Out(collective.out), count, type, comm_, stream);
     case TESSERA_REDUCE_SCATTER:
-      return nccl.ncclReduceScatter(In(what.in), Out(what.out), count, type, op, comm_, stream);
+      return nccl.ncclReduceScatter(In(collective.in), Out(collective.out), count, type, op, comm_,
+                                    stream);
     case TESSERA_ALL_TO_ALL:
-      return Group([&] {
+      return CallAsGroup([&] {
         ncclResult_t result = ncclSuccess;
         for (int peer = 0; peer < num_ranks_ && IsDoneOrInProgress(result); ++peer) {
-          result = send(what.in + peer * block_bytes, peer);
-          if (IsDoneOrInProgress(result)) result = receive(what.out + peer * block_bytes, peer);
+          result = send(collective.in + peer * block_bytes, peer);
+          if (IsDoneOrInProgress(result))
+            result = receive(collective.out + peer * block_bytes, peer);
         }
         return result;
       });
     default:  // the kind is TESSERA_PERMUTE
-      return Group([&] {
-        ncclResult_t result = what.target == -1 ? ncclSuccess : send(what.in, what.target);
-        if (what.source != -1 && IsDoneOrInProgress(result))
-          result = receive(what.out, what.source);
+      return CallAsGroup([&] {
+        ncclResult_t result =
+            collective.target == -1 ? ncclSuccess : send(collective.in, collective.target);
+        if (collective.source != -1 && IsDoneOrInProgress(result))
+          result = receive(collective.out, collective.source);
         return result;
       });
   }

@@ -3,7 +3,8 @@
 // TESSERA_CUDA_NCCL names another library than libnccl.so.2, for tests.
 //
 // Communicators are non-blocking. A call that NCCL has not finished returns TESSERA_NOT_READY, and
-// nothing else may be enqueued on the stream or the communicator before Ready returns TESSERA_OK.
+// nothing else may be enqueued on the stream or the communicator before CheckReady returns
+// TESSERA_OK.
 // After the first failure, every call of a communicator returns that failure. Abort frees NCCL's
 // resources.
 //
@@ -46,11 +47,13 @@ struct tessera_comm {
                     int32_t rank, tessera_comm** comm);
   ~tessera_comm();
 
-  int Ready();
+  // Returns TESSERA_OK if the communicator is ready for a collective, TESSERA_NOT_READY while a
+  // call is in progress, and otherwise the code of the failure.
+  int CheckReady();
   int Abort();
 
   // Enqueues one collective, if the communicator is ready for it.
-  int Run(tessera_stream* stream, const tessera_collective& what);
+  int Enqueue(tessera_stream* stream, const tessera_collective& collective);
 
  private:
   using ncclResult_t = tessera::worker::cuda::ncclResult_t;
@@ -58,19 +61,19 @@ struct tessera_comm {
                int32_t rank)
       : context_(context), nccl_(nccl), num_ranks_(num_ranks), rank_(rank) {}
 
-  // Makes the NCCL calls of the collective `what`, with blocks of `count` elements of `type`.
-  ncclResult_t Enqueue(tessera::worker::cuda::CUstream stream, const tessera_collective& what,
-                       int64_t count, int64_t block_bytes,
-                       tessera::worker::cuda::ncclDataType_t type,
-                       tessera::worker::cuda::ncclRedOp_t op);
+  // Makes the NCCL calls of `collective`, with blocks of `count` elements of `type`.
+  ncclResult_t CallNccl(tessera::worker::cuda::CUstream stream,
+                        const tessera_collective& collective, int64_t count, int64_t block_bytes,
+                        tessera::worker::cuda::ncclDataType_t type,
+                        tessera::worker::cuda::ncclRedOp_t op);
   // Returns the code for NCCL's result of `call`. Records a failure, or that the call is in
   // progress.
-  int Finish(ncclResult_t result, const char* call);
+  int RecordResult(ncclResult_t result, const char* call);
   // Records the failure that all later calls return.
   int FailCommunicator(int code, ncclResult_t result, const char* call);
-  int ReadyLocked();
+  int CheckReadyLocked();
   // Makes the NCCL calls in `calls` as one NCCL group.
-  ncclResult_t Group(const std::function<ncclResult_t()>& calls);
+  ncclResult_t CallAsGroup(const std::function<ncclResult_t()>& calls);
 
   tessera_context* const context_;
   const tessera::worker::cuda::Nccl& nccl_;
@@ -80,7 +83,7 @@ struct tessera_comm {
   // Guards the members that follow. No call that is made under it blocks.
   std::mutex mutex_;
   tessera::worker::cuda::ncclComm_t comm_ = nullptr;
-  const char* pending_ = nullptr;  // the call in progress, or null
-  int failure_ = TESSERA_OK;       // the first failure
+  const char* pending_call_ = nullptr;  // the name of the call in progress, or null
+  int failure_code_ = TESSERA_OK;       // the code of the first failure
   std::string failure_text_;
 };

@@ -31,8 +31,8 @@ using ::testing::HasSubstr;
 constexpr tessera_dtype kF32 = TESSERA_F32, kS32 = TESSERA_S32;
 constexpr tessera_reduce kSum = TESSERA_SUM;
 
-int Enqueue(tessera_comm* comm, tessera_stream* stream, const tessera_collective& what) {
-  return FakeDevices().collective(comm, stream, &what);
+int Enqueue(tessera_comm* comm, tessera_stream* stream, const tessera_collective& collective) {
+  return FakeDevices().collective(comm, stream, &collective);
 }
 
 // One rank: a device, and its end of a communicator. One thread uses it.
@@ -57,7 +57,7 @@ class Rank {
   TestDevice& device() { return device_; }
   tessera_comm* comm() const { return comm_; }
   tessera_stream* stream() const { return device_.stream(); }
-  int Ready() {
+  int AwaitReady() {
     return Poll([&] { return api().comm_ready(comm_); });
   }
 
@@ -85,7 +85,7 @@ class Rank {
                                   .out = out,
                                   .elements = elements}));
   }
-  int WaitUntilIdle(int code) { return code == TESSERA_NOT_READY ? Ready() : code; }
+  int WaitUntilIdle(int code) { return code == TESSERA_NOT_READY ? AwaitReady() : code; }
 
  private:
   TestDevice device_;
@@ -112,7 +112,7 @@ class CommTest : public FakesTest {
       threads.emplace_back([&, i] {
         Rank rank(id, num_ranks, i);
         ASSERT_EQ(rank.created(), TESSERA_NOT_READY) << ErrorText();
-        ASSERT_EQ(rank.Ready(), TESSERA_OK) << ErrorText();
+        ASSERT_EQ(rank.AwaitReady(), TESSERA_OK) << ErrorText();
         body(rank);
       });
     }
@@ -311,7 +311,7 @@ TEST_P(EveryCollectiveTest, SendReceive) {
   });
 }
 
-TEST_P(EveryCollectiveTest, OfNothing) {
+TEST_P(EveryCollectiveTest, OfZeroElements) {
   OnRanks(GetParam(), [](Rank& rank) {
     EXPECT_EQ(rank.AllReduceF32(0, 0, 0), TESSERA_OK);
     EXPECT_EQ(rank.WaitUntilIdle(Enqueue(rank.comm(), rank.stream(),
@@ -351,7 +351,7 @@ TEST_P(EveryCollectiveTest, RecordedInAGraph) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollectiveTest, ::testing::Values(1, 2, 4));
 
-TEST_F(CommTest, SaysWhichReductionsNcclHasNot) {
+TEST_F(CommTest, ReductionsThatNcclLacksAreUnsupported) {
   OnRanks(1, [](Rank& rank) {
     const auto try_it = [&](DType dtype, ReduceKind reduce) {
       return Enqueue(rank.comm(), rank.stream(),
@@ -416,7 +416,7 @@ TEST_F(CommTest, SaysWhichReductionsNcclHasNot) {
   });
 }
 
-TEST_F(CommTest, IsNotReadyBeforeAllRanksAreThere) {
+TEST_F(CommTest, ACommunicatorIsNotReadyBeforeAllRanksJoin) {
   const tessera_comm_id id = Id();
   Rank first(id, 2, 0);
   ASSERT_EQ(first.created(), TESSERA_NOT_READY);
@@ -435,9 +435,9 @@ TEST_F(CommTest, IsNotReadyBeforeAllRanksAreThere) {
   EXPECT_THAT(ErrorText(), HasSubstr("ncclCommInitRank is still under way; ask comm_ready first"));
   std::thread([&] {
     Rank second(id, 2, 1);
-    EXPECT_EQ(second.Ready(), TESSERA_OK);
+    EXPECT_EQ(second.AwaitReady(), TESSERA_OK);
     const uint64_t mine = second.device().Put<float>({2});
-    EXPECT_EQ(first.Ready(), TESSERA_OK);
+    EXPECT_EQ(first.AwaitReady(), TESSERA_OK);
     EXPECT_EQ(second.AllReduceF32(mine, mine, 1), TESSERA_OK);
     EXPECT_EQ(first.AllReduceF32(value, value, 1), TESSERA_OK);
     EXPECT_THAT(second.device().Get<float>(mine, 1), ElementsAre(3));
@@ -445,11 +445,11 @@ TEST_F(CommTest, IsNotReadyBeforeAllRanksAreThere) {
   EXPECT_THAT(first.device().Get<float>(value, 1), ElementsAre(3));
 }
 
-TEST_F(CommTest, ACallMayStayUnderWayForAWhile) {
+TEST_F(CommTest, ACallMayBeInProgressForSeveralPolls) {
   SetFake("nccl_init_polls", 3);
   SetFake("nccl_in_progress_polls", 3);
   Rank rank(Id(), 1, 0);
-  ASSERT_EQ(rank.Ready(), TESSERA_OK);
+  ASSERT_EQ(rank.AwaitReady(), TESSERA_OK);
   const uint64_t value = rank.device().Put<float>({4});
   ASSERT_EQ(Enqueue(rank.comm(), rank.stream(),
                     {.kind = TESSERA_ALL_REDUCE,
@@ -473,7 +473,7 @@ TEST_F(CommTest, ACallMayStayUnderWayForAWhile) {
                      .elements = 1}),
             TESSERA_INVALID);
   EXPECT_THAT(ErrorText(), HasSubstr("all_reduce is still under way"));
-  EXPECT_EQ(rank.Ready(), TESSERA_OK);
+  EXPECT_EQ(rank.AwaitReady(), TESSERA_OK);
   EXPECT_EQ(Enqueue(rank.comm(), rank.stream(),
                     {.kind = TESSERA_PERMUTE,
                      .dtype = kF32,
@@ -484,11 +484,11 @@ TEST_F(CommTest, ACallMayStayUnderWayForAWhile) {
                      .out = value,
                      .elements = 0}),
             TESSERA_NOT_READY);
-  EXPECT_EQ(rank.Ready(), TESSERA_OK);
+  EXPECT_EQ(rank.AwaitReady(), TESSERA_OK);
   EXPECT_THAT(rank.device().Get<float>(value, 1), ElementsAre(4));
 }
 
-TEST_F(CommTest, RefusesRanksThatCannotBe) {
+TEST_F(CommTest, InvalidRanksAreRefused) {
   TestDevice device(0);
   const tessera_comm_id id = Id();
   tessera_comm* comm = nullptr;
@@ -501,28 +501,28 @@ TEST_F(CommTest, RefusesRanksThatCannotBe) {
 TEST_F(CommTest, TwoRanksOnOneDeviceAreRefused) {
   const tessera_comm_id id = Id();
   Rank first(id, 2, 0, /*device=*/1), second(id, 2, 1, /*device=*/1);
-  EXPECT_EQ(first.Ready(), TESSERA_INVALID);
+  EXPECT_EQ(first.AwaitReady(), TESSERA_INVALID);
   EXPECT_THAT(ErrorText(), HasSubstr("Duplicate GPU detected: rank 0 and rank 1 both on device 1"));
-  EXPECT_EQ(second.Ready(), TESSERA_INVALID);
+  EXPECT_EQ(second.AwaitReady(), TESSERA_INVALID);
 }
 
-TEST_F(CommTest, AnInitThatFailsIsTheCommunicatorsEnd) {
+TEST_F(CommTest, AFailedInitFailsTheCommunicator) {
   SetFake("nccl_init_error_at", 1);
   Rank rank(Id(), 1, 0);
-  EXPECT_EQ(rank.Ready(), TESSERA_PEER);
+  EXPECT_EQ(rank.AwaitReady(), TESSERA_PEER);
   EXPECT_THAT(ErrorText(), AllOf(HasSubstr("ncclCommInitRank, rank 0 of 1"),
                                  HasSubstr("unhandled system error")));
-  EXPECT_EQ(rank.Ready(), TESSERA_PEER);
+  EXPECT_EQ(rank.AwaitReady(), TESSERA_PEER);
 }
 
 // Rank 1 fails, and both ranks see it. Then the devices get a new communicator.
-TEST_F(CommTest, AnAsynchronousErrorEndsTheCommunicatorAndNothingElse) {
+TEST_F(CommTest, AnAsynchronousErrorEndsOnlyTheCommunicator) {
   SetFake("nccl_fault_rank", 1);
   SetFake("nccl_error_at", 1);
   const tessera_comm_id id = Id(), next_id = Id();
   const auto on_rank = [&](int i) {
     Rank rank(id, 2, i);
-    ASSERT_EQ(rank.Ready(), TESSERA_OK);
+    ASSERT_EQ(rank.AwaitReady(), TESSERA_OK);
     const uint64_t value = rank.device().Put<float>({1});
     ASSERT_EQ(rank.AllReduceF32(value, value, 1), TESSERA_OK);
     // Rank 1 has the error. Rank 0 learns of it when rank 1 aborts.
@@ -538,7 +538,7 @@ TEST_F(CommTest, AnAsynchronousErrorEndsTheCommunicatorAndNothingElse) {
     EXPECT_EQ(rank.api().error_text(), text) << "the first failure is kept";
     EXPECT_EQ(rank.api().comm_abort(rank.comm()), TESSERA_OK);
     EXPECT_EQ(rank.api().comm_abort(rank.comm()), TESSERA_OK) << "once more does nothing";
-    EXPECT_EQ(rank.Ready(), TESSERA_PEER);
+    EXPECT_EQ(rank.AwaitReady(), TESSERA_PEER);
     EXPECT_EQ(rank.device().Sync(), TESSERA_OK) << "the stream goes on";
     tessera_comm* next = nullptr;
     ASSERT_EQ(rank.api().comm_create(rank.device().context(), &next_id, 2, i, &next),
@@ -569,7 +569,7 @@ TEST_F(CommTest, AStalledRankStallsTheOthersUntilTheyAbort) {
   const tessera_comm_id id = Id();
   const auto on_rank = [&](int i) {
     Rank rank(id, 2, i);
-    ASSERT_EQ(rank.Ready(), TESSERA_OK);
+    ASSERT_EQ(rank.AwaitReady(), TESSERA_OK);
     const uint64_t value = rank.device().Put<float>({1});
     ASSERT_EQ(rank.AllReduceF32(value, value, 1), TESSERA_OK);
     tessera_event* event = nullptr;
@@ -588,7 +588,7 @@ TEST_F(CommTest, AStalledRankStallsTheOthersUntilTheyAbort) {
   other.join();
 }
 
-TEST_F(CommTest, AnAbortMayComeWhileAnotherCallIsUnderWay) {
+TEST_F(CommTest, AbortMayBeCalledDuringAnotherCall) {
   const tessera_comm_id id = Id();
   Rank rank(id, 2, 0);
   std::atomic<bool> polling{false};
@@ -606,9 +606,9 @@ TEST_F(CommTest, AnAbortMayComeWhileAnotherCallIsUnderWay) {
   aborting.join();
 }
 
-TEST_F(CommTest, AnAbortMayHang) {
+TEST_F(CommTest, AnAbortThatHangsBlocksNoOtherDevice) {
   Rank rank(Id(), 1, 0);
-  ASSERT_EQ(rank.Ready(), TESSERA_OK);
+  ASSERT_EQ(rank.AwaitReady(), TESSERA_OK);
   SetFake("nccl_abort_hangs", 1);
   std::atomic<bool> ended{false};
   std::thread aborting([&] {
@@ -623,7 +623,7 @@ TEST_F(CommTest, AnAbortMayHang) {
   aborting.join();
 }
 
-TEST_F(CommTest, DestroyingWaitsForNothingAndWorkGoesOn) {
+TEST_F(CommTest, DestroyDoesNotWaitAndEnqueuedWorkGoesOn) {
   OnRanks(2, [](Rank& rank) {
     tessera_module* module = rank.device().Load();
     const uint64_t value = rank.device().Put<float>({1});
@@ -643,7 +643,7 @@ void FailAndDestroy(TestDevice& device) {
   ASSERT_EQ(api.comm_id(&id), TESSERA_OK) << api.error_text();
   SetFake("nccl_error_at", 1);
   Rank rank(id, 1, 0);
-  ASSERT_EQ(rank.Ready(), TESSERA_OK);
+  ASSERT_EQ(rank.AwaitReady(), TESSERA_OK);
   // The memory is not freed, because nobody knows when the operation stops using it.
   uint64_t value = 0;
   ASSERT_EQ(api.allocate(device.context(), 4, &value), TESSERA_OK);
@@ -661,9 +661,9 @@ TEST_F(CommTest, AFailedCommunicatorIsDestroyedWithoutAnAbort) {
   EXPECT_THAT(device.Get<int32_t>(device.Put<int32_t>({7}), 1), ElementsAre(7));
 }
 
-TEST_F(CommTest, AnEndedContextIsSaidToBeEnded) {
+TEST_F(CommTest, ALostContextIsReportedAsLost) {
   Rank rank(Id(), 1, 0);
-  ASSERT_EQ(rank.Ready(), TESSERA_OK);
+  ASSERT_EQ(rank.AwaitReady(), TESSERA_OK);
   tessera_module* module = rank.device().Load();
   const uint64_t value = rank.device().Put<float>({1});
   SetFake("sticky_at", 1);
@@ -677,7 +677,7 @@ TEST_F(CommTest, AnEndedContextIsSaidToBeEnded) {
   rank.api().module_unload(module);
 }
 
-TEST_F(CommTest, TheVersionIsToldOnceTheLibraryIsOpen) {
+TEST_F(CommTest, InfoHasTheVersionOnceTheLibraryIsOpen) {
   Id();
   TestDevice device(0);
   tessera_device_info info = {};
@@ -746,7 +746,7 @@ class Child {
 void EveryCollectiveOnce(Rank& rank) {
   const int r = rank.rank();
   const tessera_device_api& api = rank.api();
-  ASSERT_EQ(rank.Ready(), TESSERA_OK) << api.error_text();
+  ASSERT_EQ(rank.AwaitReady(), TESSERA_OK) << api.error_text();
   TestDevice& device = rank.device();
   const uint64_t in = device.Put<float>({1.0f + r, 10.0f + r}), out = device.Allocate(64);
   ASSERT_EQ(rank.AllReduceF32(in, out, 2), TESSERA_OK) << api.error_text();
@@ -801,7 +801,7 @@ void EveryCollectiveOnce(Rank& rank) {
   EXPECT_THAT(device.Get<float>(many, large), Each(3.0f));
 }
 
-TEST_F(CommTest, TwoProcesses) {
+TEST_F(CommTest, TwoProcessesRunEveryCollective) {
   const tessera_comm_id id = Id();
   Child child("CommChild.DISABLED_EveryCollectiveOnce", {{kChildRank, "1"}, {kChildId, ToHex(id)}});
   {
@@ -817,7 +817,7 @@ TEST_F(CommTest, AProcessThatDiesIsNamed) {
       "CommChild.DISABLED_EveryCollectiveOnce",
       {{kChildRank, "1"}, {kChildId, ToHex(id)}, {"TESSERA_FAKE", "devices=4,nccl_die_at=1"}});
   Rank rank(id, 2, 0);
-  ASSERT_EQ(rank.Ready(), TESSERA_OK) << ErrorText();
+  ASSERT_EQ(rank.AwaitReady(), TESSERA_OK) << ErrorText();
   const uint64_t value = rank.device().Put<float>({1, 2});
   ASSERT_EQ(rank.AllReduceF32(value, value, 2), TESSERA_OK);
   EXPECT_EQ(Poll([&] {
@@ -842,7 +842,7 @@ TEST_F(CommTest, AnOldNcclIsRefused) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-TEST_F(CommTest, AnOlderNcclIsUsedWithoutWhatItLacks) {
+TEST_F(CommTest, AnNcclWithoutRevokeIsUsed) {
   Child child("CommChild.DISABLED_OlderNccl", {{"TESSERA_FAKE", "nccl_version=22703"}});
   EXPECT_EQ(child.Wait(), 0);
 }

@@ -50,7 +50,7 @@ int tessera_context::MakeCurrent() {
 }
 
 int tessera_context::Check(CUresult result, const char* call) {
-  const int code = FromDriver(result, call);
+  const int code = CheckDriver(result, call);
   if (code != TESSERA_STICKY) return code;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!sticky_.load(std::memory_order_relaxed)) {
@@ -119,20 +119,20 @@ void tessera_context::AddStream(CUstream stream) {
 void tessera_context::RemoveStream(CUstream stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase(streams_, stream);
-  if (Mark mark = MarkOf(stream)) removed_marks_.push_back(std::move(mark));
+  if (Mark mark = RecordMark(stream)) removed_marks_.push_back(std::move(mark));
 }
 
 void tessera_context::OnCaptureBegin() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ++captures_;
+  ++active_captures_;
 }
 
 void tessera_context::OnCaptureEnd() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  --captures_;
+  --active_captures_;
 }
 
-tessera_context::Mark tessera_context::MarkOf(CUstream stream) {
+tessera_context::Mark tessera_context::RecordMark(CUstream stream) {
   EventHandle event;
   if (Cu().cuEventCreate(event.out(), CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
   if (Cu().cuEventRecord(event.get(), stream) != CUDA_SUCCESS) return nullptr;
@@ -144,12 +144,12 @@ bool tessera_context::IsReached(const Mark& mark) {
   return Cu().cuEventQuery(mark->get()) != CUDA_ERROR_NOT_READY;
 }
 
-bool tessera_context::TakeMarks(std::vector<Mark>* marks) {
+bool tessera_context::RecordMarks(std::vector<Mark>* marks) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (captures_ > 0) return false;
+  if (active_captures_ > 0) return false;
   *marks = removed_marks_;
   for (const CUstream stream : streams_) {
-    if (Mark mark = MarkOf(stream)) marks->push_back(std::move(mark));
+    if (Mark mark = RecordMark(stream)) marks->push_back(std::move(mark));
   }
   return true;
 }
@@ -157,7 +157,7 @@ bool tessera_context::TakeMarks(std::vector<Mark>* marks) {
 void tessera_context::DestroyLater(std::function<void()> destroy) {
   PollLater(
       [this, destroy = std::move(destroy), marks = std::vector<Mark>(), marked = false]() mutable {
-        if (!marked) marked = TakeMarks(&marks);
+        if (!marked) marked = RecordMarks(&marks);
         if (!marked) return false;
         std::erase_if(marks, IsReached);
         if (!marks.empty()) return false;
@@ -169,20 +169,20 @@ void tessera_context::DestroyLater(std::function<void()> destroy) {
 void tessera_context::PollLater(std::function<bool()> ended) {
   if (MakeCurrent() == TESSERA_OK && ended()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  pending_.push_back(std::move(ended));
+  deferred_polls_.push_back(std::move(ended));
 }
 
 void tessera_context::Reap() {
   std::vector<std::function<bool()>> pending;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (captures_ > 0) return;
+    if (active_captures_ > 0) return;
     std::erase_if(removed_marks_, IsReached);
-    pending.swap(pending_);
+    pending.swap(deferred_polls_);
   }
   for (std::function<bool()>& ended : pending) {
     if (ended()) continue;
     const std::lock_guard<std::mutex> lock(mutex_);
-    pending_.push_back(std::move(ended));
+    deferred_polls_.push_back(std::move(ended));
   }
 }

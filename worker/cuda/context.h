@@ -33,7 +33,7 @@ struct tessera_context {
   // calls it first. Fails once the context is lost.
   int MakeCurrent();
 
-  // Like FromDriver, but records a sticky error, which all later calls return.
+  // Like CheckDriver, but records a sticky error, which all later calls return.
   int Check(CUresult result, const char* call);
 
   // Fills in `info`. `libraries`, for example ", NCCL 2.28.9", is appended to the driver's version.
@@ -65,11 +65,11 @@ struct tessera_context {
   using Mark = std::shared_ptr<tessera::worker::cuda::EventHandle>;
   explicit tessera_context(CUdevice device) : device_(device) {}
   int Query(tessera::worker::cuda::CUdevice_attribute attribute, int32_t* value);
-  static Mark MarkOf(CUstream stream);
+  static Mark RecordMark(CUstream stream);
   static bool IsReached(const Mark& mark);
   // Records a mark on each stream. Returns false while a stream is being captured, because the
   // event would become part of the graph.
-  bool TakeMarks(std::vector<Mark>* marks);
+  bool RecordMarks(std::vector<Mark>* marks);
 
   const CUdevice device_;
   CUcontext context_ = nullptr;
@@ -81,8 +81,8 @@ struct tessera_context {
   std::vector<CUstream> streams_;
   // The last marks of streams that were removed.
   std::vector<Mark> removed_marks_;
-  std::vector<std::function<bool()>> pending_;
-  int captures_ = 0;
+  std::vector<std::function<bool()>> deferred_polls_;  // for the next Reap, by PollLater
+  int active_captures_ = 0;
 
   // Guards the member that follows. It is held while the library starts.
   std::mutex matmul_library_mutex_;

@@ -56,7 +56,7 @@ TEST_F(DeviceTest, CopiesThereAndBackInOrder) {
   EXPECT_THAT(device.Get<int32_t>(a, 4), ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(DeviceTest, CopiesOfNothingAskForNothing) {
+TEST_F(DeviceTest, CopiesOfZeroBytesDoNothing) {
   TestDevice device(0);
   EXPECT_EQ(api().copy_to_device(device.stream(), 0, nullptr, 0), TESSERA_OK);
   EXPECT_EQ(api().copy_to_host(device.stream(), nullptr, 0, 0), TESSERA_OK);
@@ -66,7 +66,7 @@ TEST_F(DeviceTest, CopiesOfNothingAskForNothing) {
   EXPECT_THAT(ErrorText(), HasSubstr("copy: -1 bytes; expected at least 0"));
 }
 
-TEST_F(DeviceTest, SaysHowMuchMemoryIsLeftWhenThereIsTooLittle) {
+TEST_F(DeviceTest, AFailedAllocationNamesTheFreeBytes) {
   SetFake("memory_bytes", 1 << 20);
   TestDevice device(0);
   device.Allocate(768 << 10);
@@ -79,7 +79,7 @@ TEST_F(DeviceTest, SaysHowMuchMemoryIsLeftWhenThereIsTooLittle) {
   device.Allocate(256 << 10);
 }
 
-TEST_F(DeviceTest, ChosenAllocationsFindNoMemory) {
+TEST_F(DeviceTest, TheFakeFailsChosenAllocations) {
   TestDevice device(0);
   SetFake("oom_at", 2);
   SetFake("oom_host_at", 1);
@@ -131,7 +131,7 @@ TEST_F(DeviceTest, RefusesWrongLaunches) {
   api().module_unload(module);
 }
 
-TEST_F(DeviceTest, SaysWhatTheDriverHasAgainstCode) {
+TEST_F(DeviceTest, ARefusedModuleGivesTheDriversReason) {
   TestDevice device(0);
   tessera_module* module = nullptr;
   EXPECT_EQ(api().module_load(device.context(), "nonsense", 8, &module), TESSERA_INVALID);
@@ -140,7 +140,7 @@ TEST_F(DeviceTest, SaysWhatTheDriverHasAgainstCode) {
   EXPECT_EQ(api().module_load(device.context(), "", 0, &module), TESSERA_INVALID);
 }
 
-TEST_F(DeviceTest, EventsSayWhenWorkHasEnded) {
+TEST_F(DeviceTest, AnEventIsReachedOnceItsWorkHasEnded) {
   TestDevice device(0);
   tessera_module* module = device.Load();
   tessera_event* event = nullptr;
@@ -193,7 +193,7 @@ TEST_F(DeviceTest, StreamsRunAtTheSameTime) {
   api().module_unload(module);
 }
 
-TEST_F(DeviceTest, DestroyingWaitsForNothingAndWorkGoesOn) {
+TEST_F(DeviceTest, DestroyDoesNotWaitAndEnqueuedWorkGoesOn) {
   TestDevice device(0);
   tessera_module* module = device.Load();
   tessera_stream* second = nullptr;
@@ -236,7 +236,7 @@ TEST_F(DeviceTest, CodeOutlivesTheStreamThatItRunsOn) {
   api().event_destroy(event);
 }
 
-TEST_F(DeviceTest, AnEndedContextStaysEnded) {
+TEST_F(DeviceTest, ALostContextStaysLost) {
   TestDevice device(0), other(1);
   tessera_module* module = device.Load();
   SetFake("sticky_at", 2);

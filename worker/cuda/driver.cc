@@ -29,7 +29,7 @@ int FindFunctions(const Library& library, DriverApi* api) {
               library.name().c_str(), missing);
 }
 
-std::string NameOf(const DriverApi& api, CUresult result) {
+std::string DescribeResult(const DriverApi& api, CUresult result) {
   const char* name = nullptr;
   const char* words = nullptr;
   std::string text = "error " + std::to_string(result);
@@ -42,8 +42,8 @@ std::string NameOf(const DriverApi& api, CUresult result) {
   return text;
 }
 
-// Fails with advice on cuInit's result.
-int FromInit(const DriverApi& api, CUresult result) {
+// Returns the code for cuInit's result. If it is an error, fails with advice.
+int CheckInit(const DriverApi& api, CUresult result) {
   switch (result) {
     case CUDA_SUCCESS:
       return TESSERA_OK;
@@ -65,7 +65,7 @@ int FromInit(const DriverApi& api, CUresult result) {
     default:
       return Fail(TESSERA_UNAVAILABLE,
                   "the NVIDIA driver does not start: cuInit: %s; check nvidia-smi and dmesg",
-                  NameOf(api, result).c_str());
+                  DescribeResult(api, result).c_str());
   }
 }
 
@@ -78,7 +78,7 @@ int Load(Driver* driver) {
   }
   TESSERA_CUDA_TRY(FindFunctions(library, &driver->api));
   driver->image_target = library.Find<ImageTargetFn>(kImageTargetSymbol);
-  TESSERA_CUDA_TRY(FromInit(driver->api, driver->api.cuInit(0)));
+  TESSERA_CUDA_TRY(CheckInit(driver->api, driver->api.cuInit(0)));
   if (driver->api.cuDriverGetVersion(&driver->version) != CUDA_SUCCESS) driver->version = 0;
   if (driver->version < kDriverVersionMin) {
     return Fail(TESSERA_UNAVAILABLE,
@@ -149,11 +149,11 @@ bool IsSticky(CUresult result) {
   }
 }
 
-int FromDriver(CUresult result, const char* call) {
+int CheckDriver(CUresult result, const char* call) {
   if (result == CUDA_SUCCESS) return TESSERA_OK;
   // The result is no failure, and callers poll for it, so no text is made.
   if (result == CUDA_ERROR_NOT_READY) return TESSERA_NOT_READY;
-  const std::string name = NameOf(Cu(), result);
+  const std::string name = DescribeResult(Cu(), result);
   if (IsSticky(result)) {
     return Fail(TESSERA_STICKY,
                 "%s: %s: the device's context is lost, and with it every array in this process; "

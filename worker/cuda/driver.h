@@ -33,6 +33,6 @@ bool IsSticky(CUresult result);
 
 // Returns the code for `result`, which the driver's function `call` returned. If it is an error,
 // fails with the driver's text.
-int FromDriver(CUresult result, const char* call);
+int CheckDriver(CUresult result, const char* call);
 
 }  // namespace tessera::worker::cuda

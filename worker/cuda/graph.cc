@@ -49,7 +49,7 @@ int tessera_graph::End(tessera_stream* stream, tessera_graph** graph) {
   context->OnCaptureEnd();
   AddToThreadCaptures(-1);
   auto recorded = std::make_unique<tessera_graph>();
-  recorded->modules_ = std::exchange(stream->captured, {});
+  recorded->modules_ = std::exchange(stream->captured_modules, {});
   std::sort(recorded->modules_.begin(), recorded->modules_.end());
   recorded->modules_.erase(std::unique(recorded->modules_.begin(), recorded->modules_.end()),
                            recorded->modules_.end());
@@ -66,7 +66,8 @@ int tessera_graph::Launch(tessera_stream* stream) {
   TESSERA_CUDA_TRY(context->MakeCurrent());
   TESSERA_CUDA_TRY(context->Check(Cu().cuGraphLaunch(exec_.get(), stream->get()), "cuGraphLaunch"));
   if (stream->capturing) {
-    stream->captured.insert(stream->captured.end(), modules_.begin(), modules_.end());
+    stream->captured_modules.insert(stream->captured_modules.end(), modules_.begin(),
+                                    modules_.end());
   }
   return TESSERA_OK;
 }

@@ -22,9 +22,9 @@ class GraphTest : public FakesTest {
 };
 
 // Every kind of call that can be recorded. The calls are run directly or as a graph.
-class Everything {
+class RecordableCalls {
  public:
-  explicit Everything(TestDevice* device)
+  explicit RecordableCalls(TestDevice* device)
       : api_(FakeDevices()), device_(*device), module_(device->Load()) {
     const tessera_matmul_shape shape = {1,         2,         2,           2,           {4, 2, 1},
                                         {4, 2, 1}, {4, 2, 1}, TESSERA_F32, TESSERA_F32, 0};
@@ -38,7 +38,7 @@ class Everything {
     staging_out_ = device_.AllocateHost(32);
     for (uint64_t* buffer : {&in_, &sum_, &product_, &all_}) *buffer = device_.Allocate(64);
   }
-  ~Everything() {
+  ~RecordableCalls() {
     api_.event_destroy(forked_);
     api_.event_destroy(joined_);
     api_.stream_destroy(second_);
@@ -88,23 +88,23 @@ class Everything {
 
 TEST_F(GraphTest, AGraphDoesWhatWasRecordedEveryTime) {
   TestDevice device(0);
-  Everything everything(&device);
-  everything.SetInput({1, 2, 3, 4});
-  everything.Enqueue();
-  const std::vector<float> direct = everything.Output();
+  RecordableCalls calls(&device);
+  calls.SetInput({1, 2, 3, 4});
+  calls.Enqueue();
+  const std::vector<float> direct = calls.Output();
   EXPECT_THAT(direct, ElementsAre(14, 20, 30, 44, 0, 0, 0, 0));
 
   ASSERT_EQ(Begin(device), TESSERA_OK) << ErrorText();
-  everything.Enqueue();
+  calls.Enqueue();
   tessera_graph* graph = nullptr;
   ASSERT_EQ(End(device, &graph), TESSERA_OK) << ErrorText();
-  EXPECT_THAT(everything.Output(), ::testing::Not(ElementsAre(14, 20, 30, 44, 0, 0, 0, 0)))
+  EXPECT_THAT(calls.Output(), ::testing::Not(ElementsAre(14, 20, 30, 44, 0, 0, 0, 0)))
       << "recording runs nothing";
   ASSERT_EQ(api().graph_launch(device.stream(), graph), TESSERA_OK) << ErrorText();
-  EXPECT_EQ(everything.Output(), direct);
-  everything.SetInput({1, 0, 0, 1});
+  EXPECT_EQ(calls.Output(), direct);
+  calls.SetInput({1, 0, 0, 1});
   ASSERT_EQ(api().graph_launch(device.stream(), graph), TESSERA_OK) << ErrorText();
-  EXPECT_THAT(everything.Output(), ElementsAre(2, 0, 0, 2, 0, 0, 0, 0));
+  EXPECT_THAT(calls.Output(), ElementsAre(2, 0, 0, 2, 0, 0, 0, 0));
   api().graph_destroy(graph);
 }
 
@@ -159,7 +159,7 @@ TEST_F(GraphTest, GraphsRunInTheOrderOfTheirStream) {
   api().module_unload(module);
 }
 
-TEST_F(GraphTest, WhileRecordingMemoryAndEventsOutsideMayBeUsed) {
+TEST_F(GraphTest, ARecordingAllowsAllocationsAndQueriesOfOtherEvents) {
   TestDevice device(0);
   tessera_event* event = nullptr;
   ASSERT_EQ(api().event_create(device.context(), &event), TESSERA_OK);
@@ -179,7 +179,7 @@ TEST_F(GraphTest, WhileRecordingMemoryAndEventsOutsideMayBeUsed) {
   api().module_unload(module);
 }
 
-TEST_F(GraphTest, AnotherDevicesThreadIsNotDisturbed) {
+TEST_F(GraphTest, ARecordingDoesNotDisturbAnotherDevice) {
   TestDevice device(0);
   ASSERT_EQ(Begin(device), TESSERA_OK);
   std::thread([] {
@@ -191,7 +191,7 @@ TEST_F(GraphTest, AnotherDevicesThreadIsNotDisturbed) {
   api().graph_destroy(graph);
 }
 
-TEST_F(GraphTest, SaysWhatCannotBeRecorded) {
+TEST_F(GraphTest, InvalidRecordingsAreRefused) {
   TestDevice device(0);
   tessera_stream* second = nullptr;
   tessera_event* event = nullptr;

@@ -22,14 +22,14 @@ namespace {
 constexpr uint64_t kScratchBytesMax = 32 << 20;
 constexpr uint32_t kAlignment = 16;
 constexpr uint32_t kScratchAlignment = 256;
-constexpr int kAlgorithms = 8;
+constexpr int kMaxAlgorithms = 8;
 
 constexpr char kOverride[] = "TESSERA_CUDA_CUBLASLT";
 std::atomic<size_t> opened_version{0};
 
 // Opens the library with that name, and starts it for the thread's current context. If that is
 // impossible, returns null and appends the reason to `why`.
-std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
+std::shared_ptr<const CublasLt> StartCublasLt(const char* name, std::string* why) {
   if (!why->empty()) *why += "; ";
   const Library library = Library::Open(kOverride, {name});
   if (!library.ok()) {
@@ -62,9 +62,9 @@ std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
 int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* opened) {
   std::string why;
   *opened = std::static_pointer_cast<const CublasLt>(context->MatmulLibrary([&why] {
-    std::shared_ptr<const CublasLt> library = Start("libcublasLt.so.13", &why);
+    std::shared_ptr<const CublasLt> library = StartCublasLt("libcublasLt.so.13", &why);
     if (library != nullptr || Library::IsOverridden(kOverride)) return library;
-    return Start("libcublasLt.so.12", &why);
+    return StartCublasLt("libcublasLt.so.12", &why);
   }));
   if (*opened != nullptr) return TESSERA_OK;
   return Fail(TESSERA_UNSUPPORTED,
@@ -241,12 +241,12 @@ int tessera_matmul::ChooseAlgorithm(tessera_context* context) {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     TESSERA_CUDA_TRY(set(attribute, kAlignment));
   }
-  cublasLtMatmulHeuristicResult_t results[kAlgorithms] = {};
+  cublasLtMatmulHeuristicResult_t results[kMaxAlgorithms] = {};
   int count = 0;
   TESSERA_CUDA_TRY(
       Check(lt.cublasLtMatmulAlgoGetHeuristic(library_->handle, desc_.get(), left_.get(),
                                               right_.get(), result_.get(), result_.get(),
-                                              preference.get(), kAlgorithms, results, &count),
+                                              preference.get(), kMaxAlgorithms, results, &count),
             "cublasLtMatmulAlgoGetHeuristic"));
   const auto end = std::remove_if(results, results + count, [](const auto& result) {
     return result.state != CUBLAS_STATUS_SUCCESS;
@@ -257,7 +257,7 @@ int tessera_matmul::ChooseAlgorithm(tessera_context* context) {
                 "] x [%" PRId64 ", %" PRId64 "]",
                 shape_.batch, shape_.m, shape_.k, shape_.k, shape_.n);
   }
-  const int num_trials = static_cast<int>(std::min<int64_t>(MatmulTrials(), end - results));
+  const int num_trials = static_cast<int>(std::min<int64_t>(NumMatmulTrials(), end - results));
   int best = 0;
   if (num_trials > 1) {
     best = FastestTrial(context, shape_, results, num_trials,

@@ -31,7 +31,7 @@ float FromBF16(uint16_t half) {
   return value;
 }
 
-// Convert elements of each dtype to doubles and back.
+// Converts elements of type T to doubles and back.
 template <class T>
 struct Codec {
   static T Encode(double value) { return static_cast<T>(value); }
@@ -103,14 +103,14 @@ class MatmulTest : public FakesTest {
     shape.k = 4;
     shape.in = device::ApiValue(in);
     shape.out = device::ApiValue(out);
-    const auto lay = [&](int64_t rows, int64_t cols, bool by_rows, int64_t* strides) {
+    const auto set_strides = [&](int64_t rows, int64_t cols, bool by_rows, int64_t* strides) {
       strides[1] = by_rows ? cols + pad : 1;
       strides[2] = by_rows ? 1 : rows + pad;
       strides[0] = (rows + pad) * (cols + pad) + pad;
     };
-    lay(shape.m, shape.k, a_rows, shape.a_strides);
-    lay(shape.k, shape.n, b_rows, shape.b_strides);
-    lay(shape.m, shape.n, c_rows, shape.c_strides);
+    set_strides(shape.m, shape.k, a_rows, shape.a_strides);
+    set_strides(shape.k, shape.n, b_rows, shape.b_strides);
+    set_strides(shape.m, shape.n, c_rows, shape.c_strides);
     return shape;
   }
   static tessera_matmul_shape DenseF32() {
@@ -177,7 +177,7 @@ TEST_F(MatmulTest, ABatchMayShareAnOperand) {
   Check<float, float>(shape);
 }
 
-TEST_F(MatmulTest, ASumOfNothingIsZeroAndNothingElseIsWritten) {
+TEST_F(MatmulTest, AProductOverZeroElementsWritesOnlyZeros) {
   tessera_matmul_shape shape = Shape(DType::kF32, DType::kF32, true, true, true, 2, 2);
   shape.k = 0;
   TestDevice device(0);
@@ -212,7 +212,7 @@ TEST_F(MatmulTest, AnEmptyProductRunsNothing) {
   api().matmul_destroy(matmul);
 }
 
-TEST_F(MatmulTest, ThePlanMayGoWhileTheProductRuns) {
+TEST_F(MatmulTest, APlanMayBeDestroyedWhileItsProductRuns) {
   TestDevice device(0);
   tessera_module* module = device.Load();
   const tessera_matmul_shape shape = DenseF32();
@@ -230,7 +230,7 @@ TEST_F(MatmulTest, ThePlanMayGoWhileTheProductRuns) {
   api().module_unload(module);
 }
 
-TEST_F(MatmulTest, SaysWhichShapesItCannotDo) {
+TEST_F(MatmulTest, InvalidShapesAreRefused) {
   TestDevice device(0);
   tessera_matmul_shape shape = DenseF32();
   shape.b_strides[1] = 2;
@@ -249,7 +249,7 @@ TEST_F(MatmulTest, SaysWhichShapesItCannotDo) {
   EXPECT_THAT(ErrorText(), HasSubstr("are 1, 3, 5, -1; expected each from 0"));
 }
 
-TEST_F(MatmulTest, SaysWhichDtypesItCannotDo) {
+TEST_F(MatmulTest, UnsupportedDtypesAreRefused) {
   TestDevice device(0);
   for (const auto& [in, out] : {std::pair(DType::kS32, DType::kS32),
                                 {DType::kF32, DType::kF64},
@@ -339,7 +339,7 @@ TEST_F(MatmulTest, OnlyF32ThatMayBeRoundedIsComputedInTf32) {
   EXPECT_EQ(Plan(device, shape), TESSERA_UNSUPPORTED);
 }
 
-TEST_F(MatmulTest, ALostContextIsSaidToBeLost) {
+TEST_F(MatmulTest, ALostContextIsReportedAsLost) {
   TestDevice device(0);
   tessera_module* module = device.Load();
   const tessera_matmul_shape shape = DenseF32();
@@ -359,7 +359,7 @@ TEST_F(MatmulTest, ALostContextIsSaidToBeLost) {
   api().module_unload(module);
 }
 
-TEST_F(MatmulTest, TheVersionIsToldOnceTheLibraryIsOpen) {
+TEST_F(MatmulTest, InfoHasTheVersionOnceTheLibraryIsOpen) {
   TestDevice device(0);
   EXPECT_EQ(Plan(device, DenseF32()), TESSERA_OK);
   tessera_device_info info = {};

@@ -15,7 +15,7 @@ namespace tessera::worker::cuda {
 namespace {
 
 // The number of runs that are timed. One run before them warms up.
-constexpr int kRuns = 5;
+constexpr int kTimedRuns = 5;
 constexpr std::chrono::seconds kTimeout(1);
 
 class DeviceMemory {
@@ -42,7 +42,7 @@ size_t BytesOf(int64_t batch, int64_t rows, int64_t cols, const int64_t strides[
 }
 
 // Returns whether the event is reached within the timeout.
-bool Wait(CUevent event) {
+bool AwaitEvent(CUevent event) {
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
     const CUresult result = Cu().cuEventQuery(event);
@@ -54,7 +54,7 @@ bool Wait(CUevent event) {
 
 }  // namespace
 
-int MatmulTrials() {
+int NumMatmulTrials() {
   const char* text = getenv("TESSERA_CUDA_MATMUL_TRIALS");
   return text == nullptr ? 0 : atoi(text);
 }
@@ -88,10 +88,10 @@ int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
   for (int i = 0; i < count; ++i) {
     bool ok = run(stream.get(), algorithms[i], buffers) == TESSERA_OK;
     ok = ok && cu.cuEventRecord(begin.get(), stream.get()) == CUDA_SUCCESS;
-    for (int j = 0; ok && j < kRuns; ++j) {
+    for (int j = 0; ok && j < kTimedRuns; ++j) {
       ok = run(stream.get(), algorithms[i], buffers) == TESSERA_OK;
     }
-    ok = ok && cu.cuEventRecord(end.get(), stream.get()) == CUDA_SUCCESS && Wait(end.get());
+    ok = ok && cu.cuEventRecord(end.get(), stream.get()) == CUDA_SUCCESS && AwaitEvent(end.get());
     float ms = 0;
     ok = ok && cu.cuEventElapsedTime(&ms, begin.get(), end.get()) == CUDA_SUCCESS;
     if (ok && ms < best_ms) {

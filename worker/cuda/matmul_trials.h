@@ -9,7 +9,7 @@
 namespace tessera::worker::cuda {
 
 // Returns the value of TESSERA_CUDA_MATMUL_TRIALS, or 0 if it is not set.
-int MatmulTrials();
+int NumMatmulTrials();
 
 struct TrialBuffers {
   CUdeviceptr a = 0, b = 0, c = 0, scratch = 0;

@@ -14,7 +14,7 @@ namespace tessera::worker::cuda {
 namespace {
 
 // The dynamic shared memory that every function has by default. More must be set per function.
-constexpr uint32_t kSharedBytesGranted = 48 << 10;
+constexpr uint32_t kDefaultSharedBytes = 48 << 10;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ LoadedModule::~LoadedModule() {
   context_->DestroyLater([module = module_] { Cu().cuModuleUnload(module); });
 }
 
-int LoadedModule::Find(const char* name, uint32_t shared_bytes, CUfunction* function) {
+int LoadedModule::FindFunction(const char* name, uint32_t shared_bytes, CUfunction* function) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto it = functions_.find(std::string_view(name));
   if (it == functions_.end()) {
@@ -72,7 +72,7 @@ int LoadedModule::Find(const char* name, uint32_t shared_bytes, CUfunction* func
     if (Cu().cuModuleGetFunction(&found.function, module_, name) != CUDA_SUCCESS) {
       return Fail(TESSERA_INVALID, "launch: the module has no function \"%s\"", name);
     }
-    found.shared_bytes_max = kSharedBytesGranted;
+    found.shared_bytes_max = kDefaultSharedBytes;
     it = functions_.emplace(name, found).first;
   }
   Function& found = it->second;
@@ -103,7 +103,7 @@ int tessera_module::Launch(tessera_stream* stream, const char* function, const u
   tessera_context* context = stream->context();
   TESSERA_CUDA_TRY(context->MakeCurrent());
   CUfunction found = nullptr;
-  TESSERA_CUDA_TRY(code->Find(function, shared_bytes, &found));
+  TESSERA_CUDA_TRY(code->FindFunction(function, shared_bytes, &found));
   // The null at the end lets the fake driver notice a wrong number of arguments.
   std::array<void*, kArgsMax + 1> params;
   for (int i = 0; i < num_args; ++i) params[i] = const_cast<uint64_t*>(&args[i]);
@@ -112,6 +112,6 @@ int tessera_module::Launch(tessera_stream* stream, const char* function, const u
       Cu().cuLaunchKernel(found, grid[0], grid[1], grid[2], block[0], block[1], block[2],
                           shared_bytes, stream->get(), params.data(), /*extra=*/nullptr),
       "cuLaunchKernel"));
-  if (stream->capturing) stream->captured.push_back(code);
+  if (stream->capturing) stream->captured_modules.push_back(code);
   return TESSERA_OK;
 }

@@ -23,7 +23,7 @@ class LoadedModule {
   ~LoadedModule();
 
   // Finds a function, and permits it `shared_bytes` of dynamic shared memory. Thread-safe.
-  int Find(const char* name, uint32_t shared_bytes, CUfunction* function);
+  int FindFunction(const char* name, uint32_t shared_bytes, CUfunction* function);
 
  private:
   struct Function {

@@ -36,7 +36,7 @@ std::vector<std::string> NeededBy(const std::string& path) {
   return needed;
 }
 
-constexpr char kOfTheAccelerator[] = ".*(cuda|cudart|nccl|cublas|cudnn|nvrtc|nvJitLink).*";
+constexpr char kAcceleratorLibraries[] = ".*(cuda|cudart|nccl|cublas|cudnn|nvrtc|nvJitLink).*";
 
 TEST(Needed, ThePluginNeedsTheCppLibraryAlone) {
   const std::vector<std::string> needed = NeededBy(SourcePath(TESSERA_PLUGIN));
@@ -49,19 +49,19 @@ TEST(Needed, TheWorkerNeedsNothingOfTheAccelerator) {
 #ifdef TESSERA_WORKER
   const std::vector<std::string> needed = NeededBy(SourcePath(TESSERA_WORKER));
   ASSERT_THAT(needed, Not(IsEmpty())) << "readelf (binutils) says nothing of " << TESSERA_WORKER;
-  EXPECT_THAT(needed, Each(Not(MatchesRegex(kOfTheAccelerator))));
+  EXPECT_THAT(needed, Each(Not(MatchesRegex(kAcceleratorLibraries))));
 #else
   GTEST_SKIP() << "this build has no worker binary (TESSERA_GRPC is off)";
 #endif
 }
 
-TEST(Needed, WhatIsLookedForWouldBeFound) {
+TEST(Needed, ThePatternMatchesAcceleratorLibraries) {
   // This test's own program needs the C library, and the pattern matches the accelerator's
   // libraries.
   EXPECT_THAT(NeededBy("/proc/" + std::to_string(getpid()) + "/exe"),
               ::testing::Contains(HasSubstr("libc.so")));
   for (const char* name : {"libcuda.so.1", "libnccl.so.2", "libcublasLt.so.13"}) {
-    EXPECT_THAT(name, MatchesRegex(kOfTheAccelerator));
+    EXPECT_THAT(name, MatchesRegex(kAcceleratorLibraries));
   }
 }
 

@@ -21,7 +21,7 @@ int DeviceCount(int32_t* count) {
   const Driver* driver = nullptr;
   TESSERA_CUDA_TRY(OpenDriver(&driver));
   int found = 0;
-  TESSERA_CUDA_TRY(FromDriver(driver->api.cuDeviceGetCount(&found), "cuDeviceGetCount"));
+  TESSERA_CUDA_TRY(CheckDriver(driver->api.cuDeviceGetCount(&found), "cuDeviceGetCount"));
   if (found == 0) {
     return Fail(TESSERA_UNAVAILABLE,
                 "the NVIDIA driver shows no GPU; check nvidia-smi, and that CUDA_VISIBLE_DEVICES "
@@ -103,11 +103,11 @@ constexpr tessera_device_api kApi = {
            tessera_comm** comm) {
           return tessera_comm::Create(context, *id, num_ranks, rank, comm);
         },
-    .comm_ready = [](tessera_comm* comm) { return comm->Ready(); },
+    .comm_ready = [](tessera_comm* comm) { return comm->CheckReady(); },
     .comm_abort = [](tessera_comm* comm) { return comm->Abort(); },
     .comm_destroy = Delete<tessera_comm>,
     .collective = [](tessera_comm* comm, tessera_stream* stream,
-                     const tessera_collective* what) { return comm->Run(stream, *what); },
+                     const tessera_collective* what) { return comm->Enqueue(stream, *what); },
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ struct tessera_stream {
   // Whether the stream is between graph_begin and graph_end.
   bool capturing = false;
   // The code that the graph being captured launches. The graph will keep it loaded.
-  std::vector<std::shared_ptr<const void>> captured;
+  std::vector<std::shared_ptr<const void>> captured_modules;
 
  private:
   explicit tessera_stream(tessera_context* context) : context_(context) {}

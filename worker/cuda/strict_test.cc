@@ -1,6 +1,6 @@
 // Tests of the fakes: every check of theirs is met by a call that breaks it. The call goes through
 // the plugin if a user of the plugin can make it, and to the libraries' own functions if only a bug
-// of the plugin could.
+// of the plugin could. Each test is named for the mistake that it makes.
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -21,7 +21,7 @@ class StrictTest : public FakesTest {
  protected:
   StrictTest() { SetFake("devices", 4); }
   // Returns the violations so far.
-  static std::string Violated() { return FakeViolations(); }
+  static std::string Violations() { return FakeViolations(); }
 
   // Holds the stream's work back until the knob is set.
   static tessera_module* CloseGate(TestDevice& device) {
@@ -47,9 +47,9 @@ TEST_F(StrictMemoryTest, FreedWhileInUse) {
   ASSERT_EQ(api().allocate_host(device.context(), 16, &pinned), TESSERA_OK);
   ASSERT_EQ(api().copy_to_device(device.stream(), address, pinned, 16), TESSERA_OK);
   api().free_host(device.context(), pinned);
-  EXPECT_THAT(Violated(), HasSubstr("is freed while 1 piece of enqueued work uses it"));
+  EXPECT_THAT(Violations(), HasSubstr("is freed while 1 piece of enqueued work uses it"));
   api().free(device.context(), address);
-  EXPECT_THAT(Violated(), HasSubstr("is freed while 1 piece of enqueued work uses it"));
+  EXPECT_THAT(Violations(), HasSubstr("is freed while 1 piece of enqueued work uses it"));
   SetFake("gate", 1);
   EXPECT_EQ(device.Sync(), TESSERA_STICKY) << "what is freed is not there when the copy runs";
   api().module_unload(gate);
@@ -72,13 +72,13 @@ TEST_F(StrictMemoryTest, FreedTwiceOrNeverAllocated) {
   TestDevice device(0);
   const uint64_t address = device.Allocate(16);
   EXPECT_EQ(api().free(device.context(), address + 1), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("where no live allocation of device 0 begins"));
+  EXPECT_THAT(Violations(), HasSubstr("where no live allocation of device 0 begins"));
   device.Free(address);
   EXPECT_EQ(api().free(device.context(), address), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("where no live allocation of device 0 begins"));
+  EXPECT_THAT(Violations(), HasSubstr("where no live allocation of device 0 begins"));
   int local = 0;
   EXPECT_EQ(api().free_host(device.context(), &local), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("where no live pinned allocation begins"));
+  EXPECT_THAT(Violations(), HasSubstr("where no live pinned allocation begins"));
 }
 
 TEST_F(StrictMemoryTest, AddressesOfHostAndDeviceMixedUp) {
@@ -87,12 +87,12 @@ TEST_F(StrictMemoryTest, AddressesOfHostAndDeviceMixedUp) {
   void* const pinned = device.AllocateHost(16);
   const auto host = reinterpret_cast<uint64_t>(pinned);
   EXPECT_EQ(api().copy_to_device(device.stream(), host, pinned, 16), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("is no address of a device"));
+  EXPECT_THAT(Violations(), HasSubstr("is no address of a device"));
   EXPECT_EQ(api().copy_to_device(device.stream(), address, reinterpret_cast<void*>(address), 16),
             TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("is no address of the host"));
+  EXPECT_THAT(Violations(), HasSubstr("is no address of the host"));
   EXPECT_EQ(api().copy(device.stream(), address, host, 16), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("is no address of a device"));
+  EXPECT_THAT(Violations(), HasSubstr("is no address of a device"));
 }
 
 TEST_F(StrictMemoryTest, HostMemoryThatIsNotPinned) {
@@ -100,20 +100,20 @@ TEST_F(StrictMemoryTest, HostMemoryThatIsNotPinned) {
   const uint64_t address = device.Allocate(16);
   char local[16] = {};
   EXPECT_EQ(api().copy_to_device(device.stream(), address, local, 16), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("are not pinned (allocate_host)"));
+  EXPECT_THAT(Violations(), HasSubstr("are not pinned (allocate_host)"));
   EXPECT_EQ(api().copy_to_host(device.stream(), local, address, 16), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("are not pinned (allocate_host)"));
+  EXPECT_THAT(Violations(), HasSubstr("are not pinned (allocate_host)"));
   void* const pinned = device.AllocateHost(16);
   EXPECT_EQ(api().copy_to_host(device.stream(), static_cast<char*>(pinned) + 8, address, 16),
             TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("16 bytes at"));
+  EXPECT_THAT(Violations(), HasSubstr("16 bytes at"));
 }
 
 TEST_F(StrictMemoryTest, CopiesOfRangesThatOverlap) {
   TestDevice device(0);
   const uint64_t address = device.Allocate(16);
   EXPECT_EQ(api().copy(device.stream(), address, address + 4, 8), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("overlap"));
+  EXPECT_THAT(Violations(), HasSubstr("overlap"));
 }
 
 TEST_F(StrictMemoryTest, WritesOfTheHostBesidePinnedMemory) {
@@ -122,7 +122,7 @@ TEST_F(StrictMemoryTest, WritesOfTheHostBesidePinnedMemory) {
   ASSERT_EQ(api().allocate_host(device.context(), 16, &pinned), TESSERA_OK);
   static_cast<volatile char*>(pinned)[16] = 1;
   api().free_host(device.context(), pinned);
-  EXPECT_THAT(Violated(), HasSubstr("something was written outside the memory"));
+  EXPECT_THAT(Violations(), HasSubstr("something was written outside the memory"));
 }
 
 TEST_F(StrictMemoryTest, AnotherDevicesMemory) {
@@ -147,7 +147,7 @@ TEST_F(StrictMemoryTest, AKernelWithTheWrongNumberOfArguments) {
   TestDevice device(0);
   tessera_module* module = device.Load();
   EXPECT_EQ(device.Launch(module, "fill_u32", {0, 1}), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("cuLaunchKernel of fill_u32 with 2 arguments; it takes 3"));
+  EXPECT_THAT(Violations(), HasSubstr("cuLaunchKernel of fill_u32 with 2 arguments; it takes 3"));
   api().module_unload(module);
 }
 
@@ -183,7 +183,7 @@ TEST_F(StrictStreamTest, HandlesOfTwoDevicesTogether) {
   tessera_event* event = nullptr;
   ASSERT_EQ(api().event_create(other.context(), &event), TESSERA_OK);
   EXPECT_EQ(api().event_record(event, device.stream()), TESSERA_INVALID);
-  EXPECT_THAT(Violated(),
+  EXPECT_THAT(Violations(),
               HasSubstr("a stream of device 0 by a thread whose context is of device 1"));
   api().event_destroy(event);
   tessera_module* module = other.Load();
@@ -214,7 +214,7 @@ class RawDriverTest : public StrictTest {
     EXPECT_EQ(cu_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
     return stream;
   }
-  CUfunction Gate(CUmodule* module) {
+  CUfunction LoadGate(CUmodule* module) {
     CUfunction function = nullptr;
     EXPECT_EQ(cu_.cuModuleLoadDataEx(module, kTestImage, 0, nullptr, nullptr), CUDA_SUCCESS);
     EXPECT_EQ(cu_.cuModuleGetFunction(&function, *module, "gate"), CUDA_SUCCESS);
@@ -223,7 +223,7 @@ class RawDriverTest : public StrictTest {
   CUresult Launch(CUfunction function, CUstream stream) {
     return cu_.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
   }
-  void Wait(CUstream stream) {
+  void OpenGateAndWait(CUstream stream) {
     SetFake("gate", 1);
     EXPECT_EQ(Poll([&] {
                 const CUresult result = cu_.cuStreamQuery(stream);
@@ -244,21 +244,21 @@ class RawDriverTest : public StrictTest {
 TEST_F(RawDriverTest, HandlesThatWereDestroyed) {
   ASSERT_EQ(cu_.cuStreamDestroy_v2(stream_), CUDA_SUCCESS);
   EXPECT_EQ(cu_.cuMemsetD8Async(address_, 0, 16, stream_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuMemsetD8Async on a stream that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuMemsetD8Async on a stream that was destroyed"));
   EXPECT_EQ(cu_.cuStreamQuery(stream_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuStreamQuery of a stream that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuStreamQuery of a stream that was destroyed"));
   EXPECT_EQ(cu_.cuStreamDestroy_v2(stream_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuStreamDestroy of a stream that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuStreamDestroy of a stream that was destroyed"));
   ASSERT_EQ(cu_.cuEventDestroy_v2(event_), CUDA_SUCCESS);
   const CUstream stream = NewStream();
   EXPECT_EQ(cu_.cuEventRecord(event_, stream), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuEventRecord of an event that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuEventRecord of an event that was destroyed"));
   EXPECT_EQ(cu_.cuStreamWaitEvent(stream, event_, 0), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuStreamWaitEvent for an event that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuStreamWaitEvent for an event that was destroyed"));
   EXPECT_EQ(cu_.cuEventQuery(event_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuEventQuery of an event that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuEventQuery of an event that was destroyed"));
   EXPECT_EQ(cu_.cuEventDestroy_v2(event_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuEventDestroy of an event that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuEventDestroy of an event that was destroyed"));
 }
 
 TEST_F(RawDriverTest, AnEventOfAnotherDevice) {
@@ -269,7 +269,7 @@ TEST_F(RawDriverTest, AnEventOfAnotherDevice) {
   ASSERT_EQ(cu_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   ASSERT_EQ(cu_.cuCtxSetCurrent(context_), CUDA_SUCCESS);
   EXPECT_EQ(cu_.cuEventRecord(event, stream_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("an event of device 1 on a stream of device 0"));
+  EXPECT_THAT(Violations(), HasSubstr("an event of device 1 on a stream of device 0"));
 }
 
 TEST_F(RawDriverTest, GraphsThatWereDestroyed) {
@@ -282,38 +282,38 @@ TEST_F(RawDriverTest, GraphsThatWereDestroyed) {
   EXPECT_EQ(cu_.cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(cu_.cuGraphExecDestroy(exec), CUDA_SUCCESS);
   EXPECT_EQ(cu_.cuGraphLaunch(exec, stream_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuGraphLaunch of a graph that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuGraphLaunch of a graph that was destroyed"));
   EXPECT_EQ(cu_.cuGraphExecDestroy(exec), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuGraphExecDestroy of a graph that was destroyed"));
+  EXPECT_THAT(Violations(), HasSubstr("cuGraphExecDestroy of a graph that was destroyed"));
 }
 
 TEST_F(RawDriverTest, ModulesUnloadedTooEarly) {
   CUmodule module = nullptr;
-  const CUfunction gate = Gate(&module);
+  const CUfunction gate = LoadGate(&module);
   ASSERT_EQ(Launch(gate, stream_), CUDA_SUCCESS);
   cu_.cuModuleUnload(module);
-  EXPECT_THAT(Violated(), HasSubstr("cuModuleUnload while 1 of its kernels are enqueued"));
+  EXPECT_THAT(Violations(), HasSubstr("cuModuleUnload while 1 of its kernels are enqueued"));
   EXPECT_EQ(Launch(gate, stream_), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuLaunchKernel of gate, whose module was unloaded"));
+  EXPECT_THAT(Violations(), HasSubstr("cuLaunchKernel of gate, whose module was unloaded"));
   CUfunction function = nullptr;
   EXPECT_EQ(cu_.cuModuleGetFunction(&function, module, "gate"), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuModuleGetFunction of a module that was unloaded"));
+  EXPECT_THAT(Violations(), HasSubstr("cuModuleGetFunction of a module that was unloaded"));
   EXPECT_EQ(cu_.cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("cuModuleUnload of a module that was unloaded"));
-  Wait(stream_);
+  EXPECT_THAT(Violations(), HasSubstr("cuModuleUnload of a module that was unloaded"));
+  OpenGateAndWait(stream_);
 }
 
 TEST_F(RawDriverTest, TheDefaultStream) {
   EXPECT_EQ(cu_.cuMemsetD8Async(address_, 0, 16, nullptr), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("on the default stream, which waits for the others"));
+  EXPECT_THAT(Violations(), HasSubstr("on the default stream, which waits for the others"));
   CUstream stream = nullptr;
   EXPECT_EQ(cu_.cuStreamCreateWithPriority(&stream, 0, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("a stream that waits for the default stream"));
+  EXPECT_THAT(Violations(), HasSubstr("a stream that waits for the default stream"));
 }
 
 TEST_F(RawDriverTest, AContextReleasedTooOften) {
   EXPECT_EQ(cu_.cuDevicePrimaryCtxRelease_v2(3), CUDA_ERROR_INVALID_CONTEXT);
-  EXPECT_THAT(Violated(), HasSubstr("device 3, which nobody retains"));
+  EXPECT_THAT(Violations(), HasSubstr("device 3, which nobody retains"));
 }
 
 TEST_F(RawDriverTest, CallsThatSpoilARecording) {
@@ -372,20 +372,20 @@ class StrictNcclTest : public StrictTest {
   StrictNcclTest() : nccl_(RawNccl()) {}
 
   // A device and its end of a communicator.
-  struct End {
-    explicit End(int device) : device(device) {}
+  struct CommEnd {
+    explicit CommEnd(int device) : device(device) {}
     TestDevice device;
     CUstream stream = nullptr;
     CUdeviceptr buffer = 0;
     ncclComm_t comm = nullptr;
   };
   // Makes the device's context the calling thread's context.
-  void MakeCurrent(const End& end) {
+  void MakeCurrent(const CommEnd& end) {
     tessera_device_info info;
     EXPECT_EQ(api().info(end.device.context(), &info), TESSERA_OK) << ErrorText();
   }
-  std::unique_ptr<End> Join(const ncclUniqueId& id, int num_ranks, int rank) {
-    auto end = std::make_unique<End>(rank);
+  std::unique_ptr<CommEnd> Join(const ncclUniqueId& id, int num_ranks, int rank) {
+    auto end = std::make_unique<CommEnd>(rank);
     end->buffer = end->device.Allocate(1024);
     EXPECT_EQ(RawDriver().cuStreamCreateWithPriority(&end->stream, CU_STREAM_NON_BLOCKING, 0),
               CUDA_SUCCESS);
@@ -395,7 +395,7 @@ class StrictNcclTest : public StrictTest {
               ncclInProgress);
     return end;
   }
-  void WaitReady(const End& end) {
+  void WaitReady(const CommEnd& end) {
     EXPECT_EQ(Poll([&] {
                 ncclResult_t state = ncclSuccess;
                 EXPECT_EQ(nccl_.ncclCommGetAsyncError(end.comm, &state), ncclSuccess);
@@ -408,19 +408,19 @@ class StrictNcclTest : public StrictTest {
     EXPECT_EQ(nccl_.ncclGetUniqueId(&id), ncclSuccess);
     return id;
   }
-  std::unique_ptr<End> One() {
+  std::unique_ptr<CommEnd> JoinAlone() {
     auto end = Join(Id(), 1, 0);
     WaitReady(*end);
     return end;
   }
-  ncclResult_t AllReduce(const End& end, size_t count = 4) {
+  ncclResult_t AllReduce(const CommEnd& end, size_t count = 4) {
     void* const buffer = reinterpret_cast<void*>(end.buffer);
     return nccl_.ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, end.comm, end.stream);
   }
   // Waits until the operation has failed at one of the two ends, then aborts both.
-  void AwaitMismatch(End& first, End& second) {
+  void AwaitMismatch(CommEnd& first, CommEnd& second) {
     EXPECT_EQ(Poll([&] {
-                for (const End* end : {&first, &second}) {
+                for (const CommEnd* end : {&first, &second}) {
                   ncclResult_t state = ncclSuccess;
                   nccl_.ncclCommGetAsyncError(end->comm, &state);
                   if (state == ncclInvalidUsage) return TESSERA_OK;
@@ -431,7 +431,7 @@ class StrictNcclTest : public StrictTest {
     Abort(first);
     Abort(second);
   }
-  void Abort(End& end) {
+  void Abort(CommEnd& end) {
     MakeCurrent(end);
     EXPECT_EQ(nccl_.ncclCommAbort(end.comm), ncclSuccess);
     EXPECT_EQ(Poll([&] {
@@ -472,8 +472,8 @@ TEST_P(NcclMismatchTest, IsNoticed) {
           : nccl_.ncclAllReduce(in, out, row.count, row.type, row.op, second->comm, second->stream),
       ncclSuccess);
   AwaitMismatch(*first, *second);
-  EXPECT_THAT(Violated(), AllOf(HasSubstr("rank 0 is at"), HasSubstr("rank 1 is at"),
-                                HasSubstr("ncclAllReduce 0 of 4 elements of type 7")));
+  EXPECT_THAT(Violations(), AllOf(HasSubstr("rank 0 is at"), HasSubstr("rank 1 is at"),
+                                  HasSubstr("ncclAllReduce 0 of 4 elements of type 7")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, NcclMismatchTest,
@@ -498,7 +498,7 @@ TEST_F(StrictNcclTest, OperationsInAnotherOrder) {
   MakeCurrent(*second);
   ASSERT_EQ(AllReduce(*second), ncclSuccess);
   AwaitMismatch(*first, *second);
-  EXPECT_THAT(Violated(), HasSubstr("rank 0 is at ncclSend/ncclRecv 0"));
+  EXPECT_THAT(Violations(), HasSubstr("rank 0 is at ncclSend/ncclRecv 0"));
 }
 
 TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
@@ -506,7 +506,7 @@ TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
   auto first = Join(id, 2, 0), second = Join(id, 2, 1);
   WaitReady(*first);
   WaitReady(*second);
-  for (End* end : {first.get(), second.get()}) {
+  for (CommEnd* end : {first.get(), second.get()}) {
     MakeCurrent(*end);
     const int peer = end == first.get() ? 1 : 0;
     void* const buffer = reinterpret_cast<void*>(end->buffer);
@@ -516,7 +516,7 @@ TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
   }
   std::string violations;
   EXPECT_EQ(Poll([&] {
-              violations += Violated();
+              violations += Violations();
               return violations.empty() ? TESSERA_NOT_READY : TESSERA_OK;
             }),
             TESSERA_OK);
@@ -528,7 +528,7 @@ TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
 }
 
 TEST_F(StrictNcclTest, TwoThreadsAtOnce) {
-  auto end = One();
+  auto end = JoinAlone();
   ASSERT_EQ(nccl_.ncclGroupStart(), ncclSuccess);
   ASSERT_EQ(AllReduce(*end), ncclSuccess);
   std::thread([&] {
@@ -537,55 +537,56 @@ TEST_F(StrictNcclTest, TwoThreadsAtOnce) {
     ncclResult_t state = ncclSuccess;
     EXPECT_EQ(nccl_.ncclCommGetAsyncError(end->comm, &state), ncclInvalidUsage);
   }).join();
-  EXPECT_THAT(Violated(), AllOf(HasSubstr("ncclAllReduce on rank 0's communicator while another "
-                                          "thread uses it"),
-                                HasSubstr("ncclCommGetAsyncError on rank 0's")));
+  EXPECT_THAT(Violations(), AllOf(HasSubstr("ncclAllReduce on rank 0's communicator while another "
+                                            "thread uses it"),
+                                  HasSubstr("ncclCommGetAsyncError on rank 0's")));
   EXPECT_EQ(nccl_.ncclGroupEnd(), ncclSuccess);
   Abort(*end);
 }
 
 TEST_F(StrictNcclTest, CallsThatWaitInsideAGroup) {
-  auto end = One();
+  auto end = JoinAlone();
   const DriverApi& cu = RawDriver();
   CUdeviceptr address = 0;
   CUevent event = nullptr;
   ASSERT_EQ(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   ASSERT_EQ(nccl_.ncclGroupStart(), ncclSuccess);
   EXPECT_EQ(cu.cuMemAlloc_v2(&address, 16), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("cuMemAlloc between ncclGroupStart and ncclGroupEnd"));
+  EXPECT_THAT(Violations(), HasSubstr("cuMemAlloc between ncclGroupStart and ncclGroupEnd"));
   EXPECT_EQ(cu.cuStreamQuery(end->stream), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("cuStreamQuery between"));
+  EXPECT_THAT(Violations(), HasSubstr("cuStreamQuery between"));
   EXPECT_EQ(cu.cuEventQuery(event), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("cuEventQuery between"));
+  EXPECT_THAT(Violations(), HasSubstr("cuEventQuery between"));
   ASSERT_EQ(nccl_.ncclGroupStart(), ncclSuccess);
   ASSERT_EQ(nccl_.ncclGroupEnd(), ncclSuccess);
   EXPECT_EQ(cu.cuEventQuery(event), CUDA_ERROR_INVALID_VALUE) << "the outer group is open";
-  EXPECT_THAT(Violated(), HasSubstr("cuEventQuery between"));
+  EXPECT_THAT(Violations(), HasSubstr("cuEventQuery between"));
   ASSERT_EQ(nccl_.ncclGroupEnd(), ncclSuccess);
   EXPECT_EQ(cu.cuEventQuery(event), CUDA_SUCCESS);
   EXPECT_EQ(nccl_.ncclGroupEnd(), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("ncclGroupEnd without ncclGroupStart"));
+  EXPECT_THAT(Violations(), HasSubstr("ncclGroupEnd without ncclGroupStart"));
   Abort(*end);
 }
 
 TEST_F(StrictNcclTest, UseBeforeItIsReady) {
   auto end = Join(Id(), 2, 0);
   EXPECT_EQ(AllReduce(*end), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("ncclAllReduce on rank 0's communicator, which is not ready"));
+  EXPECT_THAT(Violations(),
+              HasSubstr("ncclAllReduce on rank 0's communicator, which is not ready"));
   EXPECT_EQ(nccl_.ncclCommFinalize(end->comm), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("ncclCommFinalize on rank 0's communicator, which is not"));
+  EXPECT_THAT(Violations(), HasSubstr("ncclCommFinalize on rank 0's communicator, which is not"));
   Abort(*end);
 }
 
 TEST_F(StrictNcclTest, TheStreamBeforeNcclHasEnqueued) {
-  auto end = One();
+  auto end = JoinAlone();
   SetFake("nccl_in_progress_polls", 2);
   ASSERT_EQ(AllReduce(*end), ncclInProgress);
   EXPECT_EQ(RawDriver().cuMemsetD8Async(end->buffer, 0, 16, end->stream),
             CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_THAT(Violated(), HasSubstr("NCCL, whose call is in progress, has yet to enqueue"));
+  EXPECT_THAT(Violations(), HasSubstr("NCCL, whose call is in progress, has yet to enqueue"));
   EXPECT_EQ(AllReduce(*end), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("which is not ready"));
+  EXPECT_THAT(Violations(), HasSubstr("which is not ready"));
   WaitReady(*end);
   EXPECT_EQ(RawDriver().cuMemsetD8Async(end->buffer, 0, 16, end->stream), CUDA_SUCCESS);
   Abort(*end);
@@ -607,7 +608,7 @@ TEST_F(StrictNcclTest, OperationsAtTheSameTimeOnTwoStreams) {
             ncclSuccess);
   std::string violations;
   EXPECT_EQ(Poll([&] {
-              violations += Violated();
+              violations += Violations();
               return violations.empty() ? TESSERA_NOT_READY : TESSERA_OK;
             }),
             TESSERA_OK);
@@ -623,64 +624,64 @@ TEST_F(StrictNcclTest, OperationsAtTheSameTimeOnTwoStreams) {
 }
 
 TEST_F(StrictNcclTest, MemoryThatIsNotTheDevices) {
-  auto end = One();
+  auto end = JoinAlone();
   EXPECT_EQ(AllReduce(*end, 257), ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("1028 bytes at"));
+  EXPECT_THAT(Violations(), HasSubstr("1028 bytes at"));
   float local[4] = {};
   EXPECT_EQ(nccl_.ncclAllReduce(local, local, 4, ncclFloat32, ncclSum, end->comm, end->stream),
             ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("in: 16 bytes at"));
+  EXPECT_THAT(Violations(), HasSubstr("in: 16 bytes at"));
   // The result of all_gather is as large as all the parts together.
   void* const buffer = reinterpret_cast<void*>(end->buffer);
   EXPECT_EQ(nccl_.ncclAllGather(buffer, reinterpret_cast<void*>(end->buffer + 1016), 4, ncclFloat32,
                                 end->comm, end->stream),
             ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("out: 16 bytes at"));
+  EXPECT_THAT(Violations(), HasSubstr("out: 16 bytes at"));
   Abort(*end);
 }
 
 TEST_F(StrictNcclTest, AnotherDevicesStreamOrThread) {
-  auto end = One();
+  auto end = JoinAlone();
   const TestDevice other(2);
   tessera_device_info info;
   ASSERT_EQ(api().info(other.context(), &info), TESSERA_OK);
   EXPECT_EQ(AllReduce(*end), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("the communicator is of device 0, the stream or the thread"));
+  EXPECT_THAT(Violations(), HasSubstr("the communicator is of device 0, the stream or the thread"));
   Abort(*end);
 }
 
-TEST_F(StrictNcclTest, EndsInTheWrongOrder) {
-  auto end = One();
+TEST_F(StrictNcclTest, CommDestroyedInTheWrongOrder) {
+  auto end = JoinAlone();
   EXPECT_EQ(nccl_.ncclCommDestroy(end->comm), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("which would wait: finalize it first"));
+  EXPECT_THAT(Violations(), HasSubstr("which would wait: finalize it first"));
   Abort(*end);
   EXPECT_EQ(AllReduce(*end), ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("on a communicator that was destroyed or aborted"));
+  EXPECT_THAT(Violations(), HasSubstr("on a communicator that was destroyed or aborted"));
   EXPECT_EQ(nccl_.ncclCommAbort(end->comm), ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("ncclCommAbort of a communicator that was"));
+  EXPECT_THAT(Violations(), HasSubstr("ncclCommAbort of a communicator that was"));
   ncclResult_t state = ncclSuccess;
   EXPECT_EQ(nccl_.ncclCommGetAsyncError(end->comm, &state), ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("ncclCommGetAsyncError of a communicator that was"));
+  EXPECT_THAT(Violations(), HasSubstr("ncclCommGetAsyncError of a communicator that was"));
   EXPECT_EQ(nccl_.ncclCommDestroy(end->comm), ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("ncclCommDestroy of a communicator that was"));
+  EXPECT_THAT(Violations(), HasSubstr("ncclCommDestroy of a communicator that was"));
 }
 
-TEST_F(StrictNcclTest, JoiningWrongly) {
+TEST_F(StrictNcclTest, CommInitWithWrongArguments) {
   const ncclUniqueId id = Id();
   auto end = Join(id, 2, 0);
   const TestDevice other(1);
   ncclComm_t comm = nullptr;
   NcclConfig config;
   EXPECT_EQ(nccl_.ncclCommInitRankConfig(&comm, 2, id, 1, &config), ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("the configuration is none, or blocks"));
+  EXPECT_THAT(Violations(), HasSubstr("the configuration is none, or blocks"));
   config.blocking = 0;
   EXPECT_EQ(nccl_.ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("rank 0 of 2 joins a communicator of 2 ranks, where it is"));
+  EXPECT_THAT(Violations(), HasSubstr("rank 0 of 2 joins a communicator of 2 ranks, where it is"));
   EXPECT_EQ(nccl_.ncclCommInitRankConfig(&comm, 3, id, 1, &config), ncclInvalidUsage);
-  EXPECT_THAT(Violated(), HasSubstr("rank 1 of 3 joins a communicator of 2 ranks"));
+  EXPECT_THAT(Violations(), HasSubstr("rank 1 of 3 joins a communicator of 2 ranks"));
   EXPECT_EQ(nccl_.ncclCommInitRankConfig(&comm, 1, ncclUniqueId{}, 0, &config),
             ncclInvalidArgument);
-  EXPECT_THAT(Violated(), HasSubstr("no communicator has this id"));
+  EXPECT_THAT(Violations(), HasSubstr("no communicator has this id"));
   Abort(*end);
 }
 
@@ -700,13 +701,13 @@ TEST_F(StrictCublasLtTest, BuffersThatAreTooSmall) {
     return api().matmul_run(device.stream(), matmul, a, b, c, s);
   };
   EXPECT_EQ(run(part, whole, whole, scratch), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("cublasLtMatmul: b: 64 bytes"));
+  EXPECT_THAT(Violations(), HasSubstr("cublasLtMatmul: b: 64 bytes"));
   EXPECT_EQ(run(whole, part, whole, scratch), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("cublasLtMatmul: a: 64 bytes"));
+  EXPECT_THAT(Violations(), HasSubstr("cublasLtMatmul: a: 64 bytes"));
   EXPECT_EQ(run(whole, whole, part, scratch), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("cublasLtMatmul: d: 64 bytes"));
+  EXPECT_THAT(Violations(), HasSubstr("cublasLtMatmul: d: 64 bytes"));
   EXPECT_EQ(run(whole, whole, whole, little), TESSERA_INVALID);
-  EXPECT_THAT(Violated(), HasSubstr("cublasLtMatmul: scratch: 4096 bytes"));
+  EXPECT_THAT(Violations(), HasSubstr("cublasLtMatmul: scratch: 4096 bytes"));
   EXPECT_THAT(ErrorText(), HasSubstr("(status 7)"));
   api().matmul_destroy(matmul);
 }
@@ -715,7 +716,7 @@ TEST_F(StrictCublasLtTest, MatricesThatDoNotAgree) {
   const CublasLtApi& lt = RawCublasLt();
   cublasLtMatrixLayout_t square = nullptr, wide = nullptr, none = nullptr;
   EXPECT_EQ(lt.cublasLtMatrixLayoutCreate(&none, CUDA_R_32F, 4, 2, 3), CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("4 rows with a leading dimension of 3"));
+  EXPECT_THAT(Violations(), HasSubstr("4 rows with a leading dimension of 3"));
   ASSERT_EQ(lt.cublasLtMatrixLayoutCreate(&square, CUDA_R_32F, 4, 4, 4), CUBLAS_STATUS_SUCCESS);
   ASSERT_EQ(lt.cublasLtMatrixLayoutCreate(&wide, CUDA_R_32F, 4, 5, 4), CUBLAS_STATUS_SUCCESS);
   cublasLtMatmulPreference_t preference = nullptr;
@@ -737,7 +738,7 @@ TEST_F(StrictCublasLtTest, MatricesThatDoNotAgree) {
   EXPECT_EQ(ask(CUBLAS_COMPUTE_32F, wide, square), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(ask(CUBLAS_COMPUTE_32F, square, wide), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(ask(CUBLAS_COMPUTE_64F, square, square), CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("do not agree"));
+  EXPECT_THAT(Violations(), HasSubstr("do not agree"));
   // The algorithm did not come from the library, and the operands are null.
   cublasLtMatmulDesc_t desc = nullptr;
   ASSERT_EQ(lt.cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -747,7 +748,8 @@ TEST_F(StrictCublasLtTest, MatricesThatDoNotAgree) {
   EXPECT_EQ(lt.cublasLtMatmul(nullptr, desc, &one, nullptr, square, nullptr, square, &zero, nullptr,
                               square, nullptr, square, &made_up, nullptr, 0, nullptr),
             CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_THAT(Violated(), HasSubstr("an algorithm, factors or operands that the plugin does not"));
+  EXPECT_THAT(Violations(),
+              HasSubstr("an algorithm, factors or operands that the plugin does not"));
   EXPECT_EQ(lt.cublasLtMatmulDescDestroy(desc), CUBLAS_STATUS_SUCCESS);
   for (const cublasLtMatrixLayout_t layout : {square, wide}) {
     EXPECT_EQ(lt.cublasLtMatrixLayoutDestroy(layout), CUBLAS_STATUS_SUCCESS);

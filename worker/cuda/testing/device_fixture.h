@@ -37,8 +37,8 @@ class TestDevice {
   TestDevice(const TestDevice&) = delete;
   TestDevice& operator=(const TestDevice&) = delete;
   ~TestDevice() {
-    for (void* address : pinned_) api().free_host(context_, address);
-    for (const uint64_t address : device_) api().free(context_, address);
+    for (void* address : pinned_addresses_) api().free_host(context_, address);
+    for (const uint64_t address : device_addresses_) api().free(context_, address);
     api().stream_destroy(stream_);
     api().close(context_);
   }
@@ -50,18 +50,18 @@ class TestDevice {
   uint64_t Allocate(int64_t bytes) {
     uint64_t address = 0;
     EXPECT_EQ(api().allocate(context_, bytes, &address), TESSERA_OK) << api().error_text();
-    device_.push_back(address);
+    device_addresses_.push_back(address);
     return address;
   }
   void Free(uint64_t address) {
     EXPECT_EQ(api().free(context_, address), TESSERA_OK) << api().error_text();
-    std::erase(device_, address);
+    std::erase(device_addresses_, address);
   }
 
   void* AllocateHost(int64_t bytes) {
     void* address = nullptr;
     EXPECT_EQ(api().allocate_host(context_, bytes, &address), TESSERA_OK) << api().error_text();
-    pinned_.push_back(address);
+    pinned_addresses_.push_back(address);
     return address;
   }
 
@@ -123,8 +123,8 @@ class TestDevice {
  private:
   tessera_context* context_ = nullptr;
   tessera_stream* stream_ = nullptr;
-  std::vector<uint64_t> device_;
-  std::vector<void*> pinned_;
+  std::vector<uint64_t> device_addresses_;
+  std::vector<void*> pinned_addresses_;
 };
 
 // Resets the knobs before each test, and expects that no violation is left after it.
