@@ -81,7 +81,7 @@ void Daemon::Crash(Executor& executor, const std::string& why) {
   fleet_->checker->Excuse(executor.name(), incarnation);
   executor.Die();
   PostOf(index, incarnation, daemon::SocketEnded{index});
-  PostOf(index, incarnation, daemon::Ended{index, {true, why, -1}, {running, "", false}});
+  PostOf(index, incarnation, daemon::ChildEnded{index, {true, why, -1}, {running, "", false}});
 }
 
 // ---- Events. ------------------------------------------------------------------------------------
@@ -136,31 +136,31 @@ void Daemon::Apply(const daemon::StartChild& e) {
     if (world_->random().OneIn(40))
       return PostOf(x, incarnation, daemon::SpawnFailed{x, "no memory"});
     executors_.at(x)->Start(incarnation);
-    PostOf(x, incarnation, daemon::Started{x});
+    PostOf(x, incarnation, daemon::ChildStarted{x});
     world_->After(world_->random().Within(absl::Milliseconds(20), absl::Milliseconds(400)),
                   [this, life, x, incarnation] {
                     const Executor& executor = *executors_.at(x);
                     if (life != life_ || !executor.alive() || executor.incarnation() != incarnation)
                       return;
-                    PostOf(x, incarnation, daemon::ChildSaid{x, executor.Info()});
+                    PostOf(x, incarnation, daemon::ChildMessage{x, executor.Info()});
                   });
   });
 }
 
 void Daemon::Apply(const daemon::KillChild& e) {
   const int32_t x = e.executor;
-  world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(20)),
-                [this, life = life_, x, incarnation = e.incarnation] {
-                  Executor& executor = *executors_.at(x);
-                  if (life != life_ || !executor.alive() || executor.incarnation() != incarnation)
-                    return;
-                  const uint64_t running = executor.running();
-                  if (fleet_->checker->IsExcused(executor.name(), incarnation))
-                    fleet_->checker->Excuse(executor.name(), incarnation);
-                  executor.Die();
-                  PostOf(x, incarnation,
-                         daemon::Ended{x, {true, "killed by signal 9", -1}, {running, "", false}});
-                });
+  world_->After(
+      world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(20)),
+      [this, life = life_, x, incarnation = e.incarnation] {
+        Executor& executor = *executors_.at(x);
+        if (life != life_ || !executor.alive() || executor.incarnation() != incarnation) return;
+        const uint64_t running = executor.running();
+        if (fleet_->checker->IsExcused(executor.name(), incarnation))
+          fleet_->checker->Excuse(executor.name(), incarnation);
+        executor.Die();
+        PostOf(x, incarnation,
+               daemon::ChildEnded{x, {true, "killed by signal 9", -1}, {running, "", false}});
+      });
 }
 
 void Daemon::Apply(const daemon::PingChild& e) {
@@ -176,11 +176,11 @@ void Daemon::Apply(const daemon::WelcomeChild& e) {
   if (executor.alive() && executor.incarnation() == e.incarnation) executor.Welcome(e.welcome);
 }
 
-void Daemon::Apply(const daemon::Lost& e) {
+void Daemon::Apply(const daemon::ChildLost& e) {
   world_->Log(name_, " has lost executor ", e.executor, "#", e.incarnation, ": ", e.loss.reason);
   // The grace of the outage is over. The daemon has killed its executors, so the checker must not
   // expect the coordinator to find them.
-  const bool outage = state_.connection.outage_ends == absl::InfiniteFuture() &&
+  const bool outage = state_.connection.outage_ends_at == absl::InfiniteFuture() &&
                       e.loss.reason.find("coordinator was away") != std::string::npos;
   if (outage) fleet_->checker->Excuse(executors_.at(e.executor)->name(), e.incarnation);
 }
@@ -202,7 +202,7 @@ void Daemon::Apply(const daemon::Connect& e) {
   };
   end.kill = [this, is_current](uint64_t epoch, int32_t executor, uint64_t incarnation,
                                 const std::string& reason) {
-    if (is_current()) Post(daemon::ToldToKill{epoch, executor, incarnation, reason});
+    if (is_current()) Post(daemon::KillRequested{epoch, executor, incarnation, reason});
   };
   uplink_ = coordinator_->Register(
       &path_, registration, end, [this, is_current](const absl::Status& why) {

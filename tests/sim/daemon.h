@@ -49,7 +49,7 @@ class Daemon {
   void Apply(const daemon::CancelLink&);
   void Apply(const daemon::SendReport& e);
   void Apply(const daemon::SendHeartbeat& e);
-  void Apply(const daemon::Lost& e);
+  void Apply(const daemon::ChildLost& e);
   void Apply(const daemon::Registered&) {}
   void Apply(const daemon::RefusedStale&) { world_->Count("a stale coordinator is refused"); }
   void Apply(const daemon::Refused& e);

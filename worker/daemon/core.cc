@@ -14,20 +14,20 @@ namespace tessera::worker::daemon {
 namespace {
 
 // Returns whether a further registration would end in the same way as the one that ended with
-// `end`. `may_be_ours` says that a name which is taken may belong to an earlier connection of this
-// worker, whose end the coordinator has not noticed yet.
-bool RetryIsPointless(const absl::Status& end, bool may_be_ours) {
-  if (ReasonOf(end).empty() || IsRetryable(end)) return false;
-  switch (KindOf(end)) {
+// `status`. `name_may_be_ours` says that a name which is taken may belong to an earlier connection
+// of this worker, whose end the coordinator has not noticed yet.
+bool RetryIsPointless(const absl::Status& status, bool name_may_be_ours) {
+  if (ReasonOf(status).empty() || IsRetryable(status)) return false;
+  switch (KindOf(status)) {
     case ErrorKind::kTlsMismatch:
     case ErrorKind::kProtocolMismatch:
       return true;
     case ErrorKind::kAlreadyExists:
-      return !may_be_ours;
+      return !name_may_be_ours;
     default:
       break;
   }
-  switch (end.code()) {
+  switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kPermissionDenied:
@@ -44,14 +44,14 @@ class Stepper {
   Stepper(State& state, absl::Time now)
       : state_(state), config_(state.config), link_(state.connection), now_(now) {}
 
-  void On(const Started& event);
+  void On(const ChildStarted& event);
   void On(const SpawnFailed& event);
-  void On(const ChildSaid& event);
+  void On(const ChildMessage& event);
   void On(const ChildPonged& event);
   void On(const SocketEnded& event) { EndSocket(state_.executors[event.executor]); }
-  void On(const Ended& event);
+  void On(const ChildEnded& event);
   void On(const Welcomed& event);
-  void On(const ToldToKill& event);
+  void On(const KillRequested& event);
   void On(const LinkEnded& event);
   void On(const Tick& event);
   void On(const Stop& /*event*/);
@@ -68,7 +68,9 @@ class Stepper {
   }
   int32_t num_executors() const { return static_cast<int32_t>(state_.executors.size()); }
   bool registered() const { return link_.phase == Connection::Phase::kRegistered; }
-  bool connected() const { return registered() || link_.phase == Connection::Phase::kConnecting; }
+  bool has_connection() const {
+    return registered() || link_.phase == Connection::Phase::kConnecting;
+  }
 
   // ---- Processes. ----
   void Kill(int32_t e, LossCause cause, std::string reason);
@@ -85,7 +87,7 @@ class Stepper {
   void SendWelcome(int32_t e, uint64_t incarnation);
   void Report(int32_t e, uint64_t incarnation, api::ReportBody body);
   bool AllReady() const;
-  bool Adopted(const api::ExecutorInfo& info) const;
+  bool IsAdopted(const api::ExecutorInfo& info) const;
   void ConnectIfDue();
   void KillDisconnected(int32_t e, std::string reason);
   void EndOutageIfDue();
@@ -100,15 +102,15 @@ class Stepper {
 };
 
 // ---- Processes. ---------------------------------------------------------------------------------
-void Stepper::On(const Started& event) {
+void Stepper::On(const ChildStarted& event) {
   Executor& executor = state_.executors[event.executor];
   executor.phase = Phase::kRunning;
-  executor.started = now_;
-  executor.ready = executor.welcomed = executor.killed = executor.pinged = false;
-  executor.open = true;
+  executor.started_at = now_;
+  executor.ready = executor.welcomed = executor.killed = executor.awaits_pong = false;
+  executor.socket_open = true;
   executor.kill_at = absl::InfiniteFuture();
   executor.verdict.reset();
-  executor.next_ping = absl::InfinitePast();
+  executor.next_ping_at = absl::InfinitePast();
 }
 
 void Stepper::On(const SpawnFailed& event) {
@@ -116,10 +118,10 @@ void Stepper::On(const SpawnFailed& event) {
   Lose(event.executor, {LossCause::kOther, event.reason, {}, /*was_ready=*/false});
 }
 
-void Stepper::On(const ChildSaid& event) {
+void Stepper::On(const ChildMessage& event) {
   Executor& executor = state_.executors[event.executor];
-  if (!executor.open) return;
-  executor.answered = now_;
+  if (!executor.socket_open) return;
+  executor.last_message_at = now_;
   if (std::exchange(executor.ready, true)) return EndSocket(executor);
   executor.ready_at = now_;
   if (!event.ready)
@@ -132,13 +134,13 @@ void Stepper::On(const ChildSaid& event) {
 
 void Stepper::On(const ChildPonged& event) {
   Executor& executor = state_.executors[event.executor];
-  if (!executor.open) return;
-  executor.answered = now_;
-  executor.pinged = false;
+  if (!executor.socket_open) return;
+  executor.last_message_at = now_;
+  executor.awaits_pong = false;
 }
 
 void Stepper::EndSocket(Executor& executor) {
-  executor.open = false;
+  executor.socket_open = false;
   executor.kill_at = std::min(executor.kill_at, now_ + config_.stop_grace);
 }
 
@@ -149,7 +151,7 @@ void Stepper::Kill(int32_t e, LossCause cause, std::string reason) {
   Emit(KillChild{e, executor.incarnation});
 }
 
-void Stepper::On(const Ended& event) {
+void Stepper::On(const ChildEnded& event) {
   Executor& executor = state_.executors[event.executor];
   if (executor.ready && now_ - executor.ready_at >= config_.backoff_reset_after) {
     executor.backoff = absl::ZeroDuration();
@@ -176,10 +178,10 @@ void Stepper::BackOff(Executor& executor) {
 void Stepper::Lose(int32_t e, ProcessLoss loss) {
   Executor& executor = state_.executors[e];
   executor.phase = Phase::kWaiting;
-  executor.due = now_ + executor.backoff;
+  executor.start_at = now_ + executor.backoff;
   executor.info.reset();
-  executor.open = executor.pinged = false;
-  Emit(Lost{e, executor.incarnation, loss});
+  executor.socket_open = executor.awaits_pong = false;
+  Emit(ChildLost{e, executor.incarnation, loss});
   if (!registered() || !loss.was_ready) return;
   Report(e, executor.incarnation,
          api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op});
@@ -188,31 +190,33 @@ void Stepper::Lose(int32_t e, ProcessLoss loss) {
 void Stepper::KillIfLate(int32_t e) {
   const Executor& executor = state_.executors[e];
   if (executor.phase != Phase::kRunning) return;
-  if (!executor.ready && now_ >= executor.started + config_.ready_timeout)
+  if (!executor.ready && now_ >= executor.started_at + config_.ready_timeout)
     Kill(e, LossCause::kNotReady, "killed: it was not ready in time");
   if (now_ >= executor.kill_at) Kill(e, LossCause::kOther, "killed: it did not stop in time");
 }
 
 void Stepper::StartIfDue(int32_t e) {
   Executor& executor = state_.executors[e];
-  if (executor.phase != Phase::kWaiting || now_ < executor.due) return;
+  if (executor.phase != Phase::kWaiting || now_ < executor.start_at) return;
   executor.phase = Phase::kStarting;
   Emit(StartChild{e, ++executor.incarnation});
 }
 
 void Stepper::PingIfDue(int32_t e) {
   Executor& executor = state_.executors[e];
-  if (!executor.open || !executor.ready || executor.pinged || now_ < executor.next_ping) return;
-  executor.pinged = true;
-  executor.next_ping = now_ + config_.ping_interval;
+  if (!executor.socket_open || !executor.ready || executor.awaits_pong ||
+      now_ < executor.next_ping_at)
+    return;
+  executor.awaits_pong = true;
+  executor.next_ping_at = now_ + config_.ping_interval;
   Emit(PingChild{e, executor.incarnation});
 }
 
 // Returns for how long the executor has not replied. The result is zero unless the last ping is
 // still unanswered when the next one is due.
 absl::Duration Stepper::Silence(const Executor& executor) const {
-  const bool late = executor.pinged && now_ >= executor.next_ping;
-  return late ? now_ - executor.answered : absl::ZeroDuration();
+  const bool late = executor.awaits_pong && now_ >= executor.next_ping_at;
+  return late ? now_ - executor.last_message_at : absl::ZeroDuration();
 }
 
 // Ends the executor's process and starts no other. A process that is still starting is ended by a
@@ -239,38 +243,38 @@ void Stepper::On(const Welcomed& event) {
     Emit(RefusedStale{event.welcome->epoch, link_.newest_epoch});
     return Emit(CancelLink{});
   }
-  if (const absl::Status spoken =
+  if (const absl::Status protocol_status =
           ChooseProtocol("registration: this worker", event.welcome->build, config_.build).status();
-      !spoken.ok()) {
+      !protocol_status.ok()) {
     link_.phase = Connection::Phase::kRefused;
-    Emit(Refused{spoken});
+    Emit(Refused{protocol_status});
     return Emit(CancelLink{});
   }
   link_.newest_epoch = event.welcome->epoch;
-  link_.outage_ends = absl::InfiniteFuture();
+  link_.outage_ends_at = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kRegistered;
   link_.ever_registered = true;
   link_.welcome = *event.welcome;
-  link_.heartbeat = std::max(link_.welcome.heartbeat, config_.heartbeat_min);
+  link_.heartbeat_interval = std::max(link_.welcome.heartbeat, config_.heartbeat_interval_min);
   link_.clock_ahead = link_.welcome.clock - now_;
   for (int32_t e = 0; e < num_executors(); ++e) {
     const std::optional<api::ExecutorInfo>& info = state_.executors[e].info;
-    const bool same = info && info->incarnation == link_.incarnations[e];
-    if (!same) {
+    const bool same_process = info && info->incarnation == link_.incarnations[e];
+    if (!same_process) {
       Report(e, link_.incarnations[e], api::ExecutorLost{"it ended during registration", 0, ""});
     }
     if (!info) continue;
-    if (state_.executors[e].welcomed && !Adopted(*info)) {
+    if (state_.executors[e].welcomed && !IsAdopted(*info)) {
       KillDisconnected(e, "killed: the coordinator does not adopt its arrays and operations");
       continue;
     }
     SendWelcome(e, info->incarnation);
-    if (!same) Report(e, info->incarnation, api::ExecutorReady{*info});
+    if (!same_process) Report(e, info->incarnation, api::ExecutorReady{*info});
   }
   Emit(Registered{});
 }
 
-void Stepper::On(const ToldToKill& event) {
+void Stepper::On(const KillRequested& event) {
   if (!registered()) return;
   if (event.epoch != link_.welcome.epoch)
     return Emit(RefusedStale{event.epoch, link_.welcome.epoch});
@@ -288,7 +292,7 @@ void Stepper::On(const ToldToKill& event) {
 void Stepper::On(const LinkEnded& event) {
   if (link_.phase == Connection::Phase::kRefused) return;
   const bool was_registered = registered();
-  link_.next_heartbeat = absl::InfiniteFuture();
+  link_.next_heartbeat_at = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kNone;
   if (!was_registered && KindOf(event.status) == ErrorKind::kAlreadyExists) {
     // At most reconnect_max of the time since the last refusal counts: while the coordinator did
@@ -297,18 +301,18 @@ void Stepper::On(const LinkEnded& event) {
       link_.name_taken_for += std::min(now_ - link_.name_taken_at, config_.reconnect_max);
     link_.name_taken_at = now_;
   }
-  const bool may_be_ours =
+  const bool name_may_be_ours =
       link_.ever_registered || link_.name_taken_for < config_.name_taken_patience;
-  if (!was_registered && RetryIsPointless(event.status, may_be_ours)) {
+  if (!was_registered && RetryIsPointless(event.status, name_may_be_ours)) {
     link_.phase = Connection::Phase::kRefused;
     return Emit(Refused{event.status});
   }
   if (was_registered) {
     link_.backoff = config_.reconnect_min;
-    if (!state_.stopping) link_.outage_ends = now_ + link_.welcome.outage_grace;
+    if (!state_.stopping) link_.outage_ends_at = now_ + link_.welcome.outage_grace;
   }
-  link_.due = now_ + link_.backoff;
-  const bool outage = link_.outage_ends != absl::InfiniteFuture();
+  link_.connect_at = now_ + link_.backoff;
+  const bool outage = link_.outage_ends_at != absl::InfiniteFuture();
   link_.backoff =
       std::min(2 * link_.backoff, outage ? config_.reconnect_max_in_outage : config_.reconnect_max);
 }
@@ -324,8 +328,8 @@ void Stepper::KillDisconnected(int32_t e, std::string reason) {
 // so the worker must do the same. An executor that no coordinator has used holds no arrays, and
 // stays.
 void Stepper::EndOutageIfDue() {
-  if (now_ < link_.outage_ends) return;
-  link_.outage_ends = absl::InfiniteFuture();
+  if (now_ < link_.outage_ends_at) return;
+  link_.outage_ends_at = absl::InfiniteFuture();
   link_.newest_epoch = 0;
   for (int32_t e = 0; e < num_executors(); ++e) {
     const Executor& executor = state_.executors[e];
@@ -336,10 +340,10 @@ void Stepper::EndOutageIfDue() {
 }
 
 void Stepper::On(const Tick& event) {
-  state_.armed = absl::InfiniteFuture();
+  state_.timer_at = absl::InfiniteFuture();
   for (int32_t e = 0; e < num_executors(); ++e) KillIfLate(e);
-  if (now_ < link_.next_heartbeat) return;
-  link_.next_heartbeat = now_ + link_.heartbeat;
+  if (now_ < link_.next_heartbeat_at) return;
+  link_.next_heartbeat_at = now_ + link_.heartbeat_interval;
   // Behind a write that is stuck, a heartbeat would only queue up.
   if (!registered() || !event.link_idle) return;
   SendHeartbeat beat{link_.welcome.epoch, {}};
@@ -349,8 +353,8 @@ void Stepper::On(const Tick& event) {
 
 void Stepper::On(const Stop& /*event*/) {
   state_.stopping = true;
-  link_.outage_ends = absl::InfiniteFuture();
-  if (connected()) Emit(CancelLink{});
+  link_.outage_ends_at = absl::InfiniteFuture();
+  if (has_connection()) Emit(CancelLink{});
 }
 
 // Passes the coordinator's welcome on to one process.
@@ -370,7 +374,7 @@ bool Stepper::AllReady() const {
                      [](const Executor& executor) { return executor.info.has_value(); });
 }
 
-bool Stepper::Adopted(const api::ExecutorInfo& info) const {
+bool Stepper::IsAdopted(const api::ExecutorInfo& info) const {
   const std::vector<api::AdoptedExecutor>& adopted = link_.welcome.adopted;
   return std::find(adopted.begin(), adopted.end(),
                    api::AdoptedExecutor{info.index, info.incarnation}) != adopted.end();
@@ -378,9 +382,9 @@ bool Stepper::Adopted(const api::ExecutorInfo& info) const {
 
 // Connects if it is time. The worker is ready when every executor is.
 void Stepper::ConnectIfDue() {
-  if (link_.phase != Connection::Phase::kNone || now_ < link_.due || !AllReady()) return;
+  if (link_.phase != Connection::Phase::kNone || now_ < link_.connect_at || !AllReady()) return;
   link_.phase = Connection::Phase::kConnecting;
-  link_.next_heartbeat = now_ + link_.heartbeat;
+  link_.next_heartbeat_at = now_ + link_.heartbeat_interval;
   link_.incarnations.clear();
   Connect connect;
   for (const Executor& executor : state_.executors) {
@@ -393,16 +397,17 @@ void Stepper::ConnectIfDue() {
 
 // ---- The end of a step. -------------------------------------------------------------------------
 absl::Time Stepper::NextTick() const {
-  absl::Time next = std::min(link_.next_heartbeat, link_.outage_ends);
+  absl::Time next = std::min(link_.next_heartbeat_at, link_.outage_ends_at);
   if (link_.phase == Connection::Phase::kNone && AllReady() && !state_.stopping)
-    next = std::min(next, link_.due);
+    next = std::min(next, link_.connect_at);
   for (const Executor& executor : state_.executors) {
-    if (executor.phase == Phase::kWaiting && !state_.stopping) next = std::min(next, executor.due);
+    if (executor.phase == Phase::kWaiting && !state_.stopping)
+      next = std::min(next, executor.start_at);
     if (executor.phase != Phase::kRunning || executor.killed) continue;
     next = std::min(next, executor.kill_at);
-    if (!executor.ready) next = std::min(next, executor.started + config_.ready_timeout);
-    if (executor.open && executor.ready && !executor.pinged && !state_.stopping)
-      next = std::min(next, executor.next_ping);
+    if (!executor.ready) next = std::min(next, executor.started_at + config_.ready_timeout);
+    if (executor.socket_open && executor.ready && !executor.awaits_pong && !state_.stopping)
+      next = std::min(next, executor.next_ping_at);
   }
   return next;
 }
@@ -413,16 +418,17 @@ std::vector<Effect> Stepper::Finish() {
     for (int32_t e = 0; e < num_executors(); ++e) StartIfDue(e);
     for (int32_t e = 0; e < num_executors(); ++e) PingIfDue(e);
     ConnectIfDue();
-  } else if (!connected()) {
+  } else if (!has_connection()) {
     // The processes end only after the connection has ended, so that the coordinator does not see
     // them end.
     for (int32_t e = 0; e < num_executors(); ++e) StopChild(e);
-    const bool all = std::all_of(state_.executors.begin(), state_.executors.end(),
-                                 [](const Executor& x) { return x.phase == Phase::kStopped; });
-    if (all && !std::exchange(state_.stopped, true)) Emit(Stopped{});
+    const bool all_stopped =
+        std::all_of(state_.executors.begin(), state_.executors.end(),
+                    [](const Executor& x) { return x.phase == Phase::kStopped; });
+    if (all_stopped && !std::exchange(state_.stopped, true)) Emit(Stopped{});
   }
-  if (const absl::Time next = NextTick(); next != state_.armed) {
-    state_.armed = next;
+  if (const absl::Time next = NextTick(); next != state_.timer_at) {
+    state_.timer_at = next;
     Emit(SetTimer{next});
   }
   return std::move(effects_);
@@ -440,7 +446,7 @@ State Begin(const Config& config, absl::Time now) {
     state.executors.push_back(std::move(executor));
   }
   state.connection.backoff = config.reconnect_min;
-  state.connection.heartbeat = config.first_heartbeat;
+  state.connection.heartbeat_interval = config.first_heartbeat_interval;
   return state;
 }
 

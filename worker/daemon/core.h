@@ -33,8 +33,8 @@ namespace tessera::worker::daemon {
 
 // Why a process ended.
 enum class LossCause : uint8_t {
-  kExit,          // by itself
-  kSignal,        // by a signal from another sender
+  kExit,          // it exited by itself
+  kSignal,        // another sender ended it by a signal
   kNotReady,      // killed: it was not ready in time
   kProtocol,      // killed: its messages do not parse
   kDisconnected,  // killed: its coordinator stayed away, or did not adopt it
@@ -71,8 +71,9 @@ struct Config {
   absl::Duration reconnect_min = absl::Milliseconds(50);
   absl::Duration reconnect_max = absl::Seconds(2);
   absl::Duration reconnect_max_in_outage = absl::Milliseconds(400);
-  absl::Duration first_heartbeat = absl::Milliseconds(300);  // used until the first welcome
-  absl::Duration heartbeat_min = absl::Milliseconds(10);
+  // The interval of heartbeats until the first welcome.
+  absl::Duration first_heartbeat_interval = absl::Milliseconds(300);
+  absl::Duration heartbeat_interval_min = absl::Milliseconds(10);
   // How long the worker's name may be taken before the worker gives up. This is longer than a
   // coordinator that answers needs to notice that a worker of the same name is gone.
   absl::Duration name_taken_patience = absl::Seconds(5);
@@ -81,43 +82,43 @@ struct Config {
 // ---- The state. ---------------------------------------------------------------------------------
 struct Executor {
   enum class Phase : uint8_t {
-    kWaiting,   // until `due`, when the next process starts
-    kStarting,  // until Started or SpawnFailed
-    kRunning,   // until Ended
+    kWaiting,   // until `start_at`, when the next process starts
+    kStarting,  // until ChildStarted or SpawnFailed
+    kRunning,   // until ChildEnded
     kStopped,   // no process starts any more
   };
   Phase phase = Phase::kWaiting;
   // Incarnation of the process or, between two processes, of the last one.
   uint64_t incarnation = 0;
-  absl::Duration backoff;                 // wait before the next process
-  absl::Time due = absl::InfinitePast();  // end of kWaiting
+  absl::Duration backoff;                      // wait before the next process
+  absl::Time start_at = absl::InfinitePast();  // end of kWaiting
   // The process's own description; empty until it is ready to be registered.
   std::optional<api::ExecutorInfo> info = {};
 
   // The state of the running process.
-  absl::Time started;
-  bool ready = false;  // it has sent its first message, valid or not
+  absl::Time started_at;
+  bool ready = false;  // whether it has sent its first message, valid or not
   absl::Time ready_at;
-  bool welcomed = false;                        // a coordinator has used the process
-  bool open = false;                            // whether its socket is still read and written
+  bool welcomed = false;                        // whether a coordinator has used the process
+  bool socket_open = false;                     // whether its socket is still read and written
   absl::Time kill_at = absl::InfiniteFuture();  // when it is killed, once it has been told to end
   bool killed = false;                          // whether the daemon has killed it
   std::optional<ProcessLoss> verdict = std::nullopt;  // why it ends, once that is decided
   // When the process last sent a message, and when the next ping is due.
-  absl::Time answered, next_ping;
-  bool pinged = false;  // the process has not answered its last ping yet
+  absl::Time last_message_at, next_ping_at;
+  bool awaits_pong = false;  // whether the process has not answered its last ping yet
 };
 
 // The connection to the coordinator.
 struct Connection {
   enum class Phase : uint8_t {
-    kNone,        // until every executor is ready, and at least until `due`
+    kNone,        // until every executor is ready, and at least until `connect_at`
     kConnecting,  // the worker has asked to be registered
     kRegistered,  // until the connection ends
     kRefused,     // for good: the worker tries no more
   };
   Phase phase = Phase::kNone;
-  absl::Time due = absl::InfinitePast();  // earliest end of kNone
+  absl::Time connect_at = absl::InfinitePast();  // earliest end of kNone
   // per executor, the incarnation that the worker asked to register
   std::vector<uint64_t> incarnations;
   api::Welcome welcome;        // the welcome of the registration; meaningful while kRegistered
@@ -129,9 +130,9 @@ struct Connection {
   absl::Duration name_taken_for;
   absl::Time name_taken_at = absl::InfinitePast();
   uint64_t newest_epoch = 0;  // epoch of the coordinator for which state is kept; 0 if none is
-  absl::Time outage_ends = absl::InfiniteFuture();  // when the state is dropped
-  absl::Duration heartbeat;
-  absl::Time next_heartbeat = absl::InfiniteFuture();
+  absl::Time outage_ends_at = absl::InfiniteFuture();  // when the state is dropped
+  absl::Duration heartbeat_interval;
+  absl::Time next_heartbeat_at = absl::InfiniteFuture();
 };
 
 struct State {
@@ -140,12 +141,12 @@ struct State {
   std::vector<Executor> executors;
   Connection connection;
   bool stopping = false, stopped = false;
-  absl::Time armed = absl::InfiniteFuture();  // the time of the last SetTimer
+  absl::Time timer_at = absl::InfiniteFuture();  // the time of the last SetTimer
 };
 
 // ---- Events. ------------------------------------------------------------------------------------
 // Events about the process that the last StartChild of the executor asked for, in this order.
-struct Started {
+struct ChildStarted {
   int32_t executor = 0;
 };
 struct SpawnFailed {
@@ -154,7 +155,7 @@ struct SpawnFailed {
 };
 // The process sent a message that is no pong. A process sends one such message, its ExecutorReady.
 // `ready` is empty if the message does not parse.
-struct ChildSaid {
+struct ChildMessage {
   int32_t executor = 0;
   std::optional<api::ExecutorInfo> ready;
 };
@@ -165,7 +166,7 @@ struct ChildPonged {
 struct SocketEnded {
   int32_t executor = 0;
 };
-struct Ended {
+struct ChildEnded {
   int32_t executor = 0;
   ProcessEnd end;
   InFlightOp in_flight;  // the op that its in-flight page shows
@@ -179,7 +180,7 @@ struct Welcomed {
 };
 // The coordinator wants a process killed. This is the only command for the daemon itself; all
 // others go to the executors.
-struct ToldToKill {
+struct KillRequested {
   uint64_t epoch = 0;
   int32_t executor = 0;
   uint64_t incarnation = 0;
@@ -196,8 +197,8 @@ struct Tick {
 // The daemon must stop.
 struct Stop {};
 
-using Event = std::variant<Started, SpawnFailed, ChildSaid, ChildPonged, SocketEnded, Ended,
-                           Welcomed, ToldToKill, LinkEnded, Tick, Stop>;
+using Event = std::variant<ChildStarted, SpawnFailed, ChildMessage, ChildPonged, SocketEnded,
+                           ChildEnded, Welcomed, KillRequested, LinkEnded, Tick, Stop>;
 
 // ---- Effects. -----------------------------------------------------------------------------------
 struct StartChild {
@@ -239,7 +240,7 @@ struct SendHeartbeat {
   std::vector<absl::Duration> silence;  // time without a reply, per executor
 };
 // A process has ended, or did not start. The caller logs and counts it.
-struct Lost {
+struct ChildLost {
   int32_t executor = 0;
   uint64_t incarnation = 0;
   ProcessLoss loss;
@@ -263,7 +264,7 @@ struct SetTimer {
 struct Stopped {};
 
 using Effect = std::variant<StartChild, KillChild, CloseChildInput, PingChild, WelcomeChild,
-                            Connect, CancelLink, SendReport, SendHeartbeat, Lost, Registered,
+                            Connect, CancelLink, SendReport, SendHeartbeat, ChildLost, Registered,
                             RefusedStale, Refused, SetTimer, Stopped>;
 
 // Returns the state before the first step. The first step starts the executors, whatever its event.

@@ -58,9 +58,9 @@ class CoreTest : public ::testing::Test {
   }
   // Advances to the time of the timer, which must be set, and returns the wait.
   absl::Duration TickOnTime(bool link_idle = true) {
-    const absl::Duration wait = state_.armed - now_;
+    const absl::Duration wait = state_.timer_at - now_;
     EXPECT_LT(wait, absl::InfiniteDuration());
-    now_ = std::max(now_, state_.armed);
+    now_ = std::max(now_, state_.timer_at);
     Do(Tick{link_idle});
     return wait;
   }
@@ -79,8 +79,8 @@ class CoreTest : public ::testing::Test {
             .files_folder = {}};
   }
   void BecomeReady(int e = 0) {
-    Do(Started{e});
-    Do(ChildSaid{e, Info(e)});
+    Do(ChildStarted{e});
+    Do(ChildMessage{e, Info(e)});
   }
   void Welcome(absl::Duration heartbeat = 300 * kMs) {
     api::Welcome welcome;
@@ -106,14 +106,14 @@ class CoreTest : public ::testing::Test {
   }
   // Ends the process as if it exited by itself, and returns the time until the next one starts.
   absl::Duration EndAndAwaitStart() {
-    Do(Ended{0, {.reason = "exited with status 1", .exit_status = 1}, {}});
+    Do(ChildEnded{0, {.reason = "exited with status 1", .exit_status = 1}, {}});
     const absl::Time ended = now_;
     while (!Did<StartChild>()) TickOnTime();
     return now_ - ended;
   }
   ProcessLoss LossAfter(const ProcessEnd& end) {
-    Do(Ended{0, end, {}});
-    const std::optional<Lost> lost = The<Lost>();
+    Do(ChildEnded{0, end, {}});
+    const std::optional<ChildLost> lost = The<ChildLost>();
     return lost ? lost->loss : ProcessLoss{};
   }
   static ProcessEnd Killed() { return {true, "killed by signal 9 (Killed)", -1}; }
@@ -136,13 +136,13 @@ TEST_F(CoreTest, EveryExecutorStartsAtOnce) {
   EXPECT_EQ(starts[1].incarnation, 2001);
 }
 
-TEST_F(CoreTest, AFailedStartIsFollowedLaterAndLater) {
+TEST_F(CoreTest, TheWaitAfterAFailedStartDoubles) {
   Begin(1);
   for (const int wait : {50, 100, 200, 400, 800, 1600, 2000, 2000}) {
     Do(SpawnFailed{0, "no such file"});
-    ASSERT_TRUE(Did<Lost>());
-    EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kOther);
-    EXPECT_EQ(The<Lost>()->loss.reason, "no such file");
+    ASSERT_TRUE(Did<ChildLost>());
+    EXPECT_EQ(The<ChildLost>()->loss.cause, LossCause::kOther);
+    EXPECT_EQ(The<ChildLost>()->loss.reason, "no such file");
     EXPECT_FALSE(Did<StartChild>());
     const uint64_t last = Incarnation();
     EXPECT_EQ(TickOnTime(), wait * kMs);
@@ -151,32 +151,32 @@ TEST_F(CoreTest, AFailedStartIsFollowedLaterAndLater) {
   }
 }
 
-TEST_F(CoreTest, TheWaitForTheNextProcessIsByHowLongItWasReady) {
+TEST_F(CoreTest, TheWaitForTheNextProcessDependsOnHowLongTheLastWasReady) {
   Begin(1);
   BecomeReady();
   EXPECT_EQ(EndAndAwaitStart(), 50 * kMs) << "ready, for a moment";
   BecomeReady();
   EXPECT_EQ(EndAndAwaitStart(), 100 * kMs) << "ready, again for a moment";
-  Do(Started{0});
+  Do(ChildStarted{0});
   EXPECT_EQ(EndAndAwaitStart(), 200 * kMs) << "never ready";
   BecomeReady();
   now_ += absl::Seconds(5);
   EXPECT_EQ(EndAndAwaitStart(), absl::ZeroDuration()) << "ready for long";
 }
 
-TEST_F(CoreTest, ALossComesBeforeTheNextProcess) {
+TEST_F(CoreTest, ALossIsReportedBeforeTheNextProcessStarts) {
   Register();
   now_ += absl::Seconds(5);
-  Do(Ended{0, Killed(), {.launch = 4, .op = "dot", .waiting = false}});
+  Do(ChildEnded{0, Killed(), {.launch = 4, .op = "dot", .waiting = false}});
   ASSERT_GE(effects_.size(), 3);
-  EXPECT_TRUE(std::holds_alternative<Lost>(effects_[0]));
+  EXPECT_TRUE(std::holds_alternative<ChildLost>(effects_[0]));
   EXPECT_TRUE(std::holds_alternative<SendReport>(effects_[1]));
   EXPECT_TRUE(std::holds_alternative<StartChild>(effects_[2]));
 }
 
 TEST_F(CoreTest, AProcessThatIsNotReadyInTimeIsKilled) {
   Begin(1);
-  Do(Started{0});
+  Do(ChildStarted{0});
   EXPECT_EQ(TickOnTime(), absl::Seconds(20));
   EXPECT_TRUE(Did<KillChild>());
   const ProcessLoss loss = LossAfter(Killed());
@@ -192,7 +192,7 @@ TEST_F(CoreTest, AProcessThatIsReadyInTimeIsNotKilled) {
   EXPECT_FALSE(Did<KillChild>());
 }
 
-TEST_F(CoreTest, AProcessWhoseSocketEndedHasAMomentToEnd) {
+TEST_F(CoreTest, AProcessWhoseSocketEndedIsKilledAfterTheGrace) {
   Begin(1);
   BecomeReady();
   Do(SocketEnded{0});
@@ -206,7 +206,7 @@ TEST_F(CoreTest, AProcessWhoseSocketEndedHasAMomentToEnd) {
 TEST_F(CoreTest, ASecondMessageEndsTheSocket) {
   Begin(1);
   BecomeReady();
-  Do(ChildSaid{0, Info()});
+  Do(ChildMessage{0, Info()});
   After(absl::Seconds(1), Tick{});
   EXPECT_TRUE(Did<KillChild>());
   const ProcessLoss loss = LossAfter(Killed());
@@ -214,10 +214,10 @@ TEST_F(CoreTest, ASecondMessageEndsTheSocket) {
   EXPECT_TRUE(loss.was_ready);
 }
 
-TEST_F(CoreTest, AMessageThatDoesNotParseIsItsEnd) {
+TEST_F(CoreTest, AProcessWhoseMessageDoesNotParseIsKilled) {
   Begin(1);
-  Do(Started{0});
-  Do(ChildSaid{0, std::nullopt});
+  Do(ChildStarted{0});
+  Do(ChildMessage{0, std::nullopt});
   EXPECT_TRUE(Did<KillChild>());
   EXPECT_FALSE(Did<Connect>());
   const ProcessLoss loss = LossAfter(Killed());
@@ -225,9 +225,9 @@ TEST_F(CoreTest, AMessageThatDoesNotParseIsItsEnd) {
   EXPECT_EQ(loss.reason, "killed: it does not speak our protocol");
 }
 
-TEST_F(CoreTest, TheFirstVerdictCounts) {
+TEST_F(CoreTest, TheFirstReasonOfAKillIsReported) {
   Register();
-  Do(ToldToKill{kEpoch, 0, Incarnation(), "it hangs"});
+  Do(KillRequested{kEpoch, 0, Incarnation(), "it hangs"});
   EXPECT_TRUE(Did<KillChild>());
   Do(SocketEnded{0});
   After(absl::Seconds(2), Tick{});
@@ -237,10 +237,10 @@ TEST_F(CoreTest, TheFirstVerdictCounts) {
   EXPECT_EQ(loss.reason, "it hangs");
 }
 
-TEST_F(CoreTest, AnEndOfItsOwnIsNamedByHowItEnded) {
+TEST_F(CoreTest, AnExitAndASignalAreDifferentCauses) {
   const auto ends_as = [&](const ProcessEnd& end) {
     Begin(1);
-    Do(Started{0});
+    Do(ChildStarted{0});
     return LossAfter(end);
   };
   EXPECT_EQ(ends_as({false, "exited with status 1", 1}).cause, LossCause::kExit);
@@ -248,11 +248,11 @@ TEST_F(CoreTest, AnEndOfItsOwnIsNamedByHowItEnded) {
   EXPECT_EQ(ends_as(Killed()).cause, LossCause::kSignal);
 }
 
-TEST_F(CoreTest, AProcessIsAskedOnceItIsReadyAndHasAnswered) {
+TEST_F(CoreTest, AReadyProcessIsPingedOnceItHasAnsweredTheLastPing) {
   Begin(1);
-  Do(Started{0});
+  Do(ChildStarted{0});
   EXPECT_FALSE(Did<PingChild>());
-  Do(ChildSaid{0, Info()});
+  Do(ChildMessage{0, Info()});
   EXPECT_TRUE(Did<PingChild>());
   After(100 * kMs, ChildPonged{0});
   EXPECT_FALSE(Did<PingChild>());
@@ -295,13 +295,13 @@ TEST_F(CoreTest, NoHeartbeatPrecedesTheWelcome) {
   EXPECT_FALSE(Did<SendHeartbeat>());
 }
 
-TEST_F(CoreTest, TheIntervalOfHeartbeatsIsTheCoordinatorsAndOutlivesTheConnection) {
+TEST_F(CoreTest, TheCoordinatorsHeartbeatIntervalOutlivesTheConnection) {
   Begin(1);
   BecomeReady();
   Welcome(/*heartbeat=*/absl::ZeroDuration());
-  EXPECT_EQ(state_.connection.heartbeat, 10 * kMs);
+  EXPECT_EQ(state_.connection.heartbeat_interval, 10 * kMs);
   Do(LinkEnded{absl::UnavailableError("gone")});
-  EXPECT_EQ(state_.connection.heartbeat, 10 * kMs);
+  EXPECT_EQ(state_.connection.heartbeat_interval, 10 * kMs);
 }
 
 // ---- The coordinator. ---------------------------------------------------------------------------
@@ -328,9 +328,9 @@ TEST_F(CoreTest, AnExecutorThatEndedDuringRegistrationIsReported) {
   BecomeReady(0);
   BecomeReady(1);
   const uint64_t first = Incarnation(0), second = Incarnation(1);
-  Do(Ended{0, Killed(), {}});
+  Do(ChildEnded{0, Killed(), {}});
   EXPECT_FALSE(Did<SendReport>());
-  Do(Ended{1, Killed(), {}});
+  Do(ChildEnded{1, Killed(), {}});
   while (Incarnation(1) == second) TickOnTime();
   BecomeReady(1);
   EXPECT_FALSE(Did<SendReport>());
@@ -347,10 +347,10 @@ TEST_F(CoreTest, AnExecutorThatEndedDuringRegistrationIsReported) {
   EXPECT_EQ(All<WelcomeChild>().size(), 1);
 }
 
-TEST_F(CoreTest, ARegisteredWorkerReportsWhatComesAndGoes) {
+TEST_F(CoreTest, ARegisteredWorkerReportsLostAndReadyExecutors) {
   Register();
   const uint64_t first = Incarnation();
-  Do(Ended{0, Killed(), {.launch = 4, .op = "dot", .waiting = false}});
+  Do(ChildEnded{0, Killed(), {.launch = 4, .op = "dot", .waiting = false}});
   ASSERT_TRUE(Did<SendReport>());
   EXPECT_EQ(The<SendReport>()->epoch, kEpoch);
   EXPECT_EQ(The<SendReport>()->report.incarnation, first);
@@ -366,20 +366,20 @@ TEST_F(CoreTest, ARegisteredWorkerReportsWhatComesAndGoes) {
   EXPECT_FALSE(Did<Connect>());
 }
 
-TEST_F(CoreTest, TheLossOfWhatWasNeverReadyIsNotReported) {
+TEST_F(CoreTest, TheLossOfAProcessThatWasNeverReadyIsNotReported) {
   Register();
-  Do(Ended{0, Killed(), {}});
+  Do(ChildEnded{0, Killed(), {}});
   while (!Did<StartChild>()) TickOnTime();
-  Do(Started{0});
-  Do(Ended{0, Killed(), {}});
-  EXPECT_TRUE(Did<Lost>());
+  Do(ChildStarted{0});
+  Do(ChildEnded{0, Killed(), {}});
+  EXPECT_TRUE(Did<ChildLost>());
   EXPECT_FALSE(Did<SendReport>());
 }
 
-TEST_F(CoreTest, OnlyThisCoordinatorKillsAndOnlyWhatRuns) {
+TEST_F(CoreTest, OnlyTheCurrentCoordinatorMayKillARunningProcess) {
   Register();
   const auto kills = [&](uint64_t epoch, int32_t executor, uint64_t incarnation) {
-    Do(ToldToKill{epoch, executor, incarnation, "it hangs"});
+    Do(KillRequested{epoch, executor, incarnation, "it hangs"});
     return Did<KillChild>();
   };
   EXPECT_FALSE(kills(kEpoch + 1, 0, Incarnation()));
@@ -389,7 +389,7 @@ TEST_F(CoreTest, OnlyThisCoordinatorKillsAndOnlyWhatRuns) {
   EXPECT_TRUE(kills(kEpoch, 0, Incarnation()));
 }
 
-TEST_F(CoreTest, WhatIsNoWelcomeCancelsTheConnection) {
+TEST_F(CoreTest, AnInvalidWelcomeCancelsTheConnection) {
   Begin(1);
   BecomeReady();
   Do(Welcomed{absl::InvalidArgumentError("no welcome")});
@@ -397,29 +397,29 @@ TEST_F(CoreTest, WhatIsNoWelcomeCancelsTheConnection) {
   EXPECT_FALSE(Did<Registered>());
 }
 
-TEST_F(CoreTest, WithoutGraceTheEndOfARegistrationRestartsTheExecutorsThatWereReady) {
+TEST_F(CoreTest, WithoutGraceALostConnectionKillsTheReadyExecutors) {
   Begin(2);
   BecomeReady(0);
   BecomeReady(1);
   Welcome();
-  Do(Ended{1, Killed(), {}});  // so that this executor is not ready
+  Do(ChildEnded{1, Killed(), {}});  // so that this executor is not ready
   Do(LinkEnded{absl::UnavailableError("gone")});
   EXPECT_THAT(All<KillChild>(), ElementsAre(Field(&KillChild::executor, 0)));
-  Do(Ended{0, Killed(), {}});
-  ASSERT_TRUE(Did<Lost>());
-  EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
-  EXPECT_EQ(The<Lost>()->loss.reason, "killed: the coordinator was away for 0");
+  Do(ChildEnded{0, Killed(), {}});
+  ASSERT_TRUE(Did<ChildLost>());
+  EXPECT_EQ(The<ChildLost>()->loss.cause, LossCause::kDisconnected);
+  EXPECT_EQ(The<ChildLost>()->loss.reason, "killed: the coordinator was away for 0");
   EXPECT_FALSE(Did<SendReport>());
 }
 
-TEST_F(CoreTest, AnEndBeforeTheWelcomeKillsNothing) {
+TEST_F(CoreTest, AConnectionThatEndsBeforeTheWelcomeKillsNothing) {
   Begin(1);
   BecomeReady();
   Do(LinkEnded{absl::UnavailableError("nobody there")});
   EXPECT_FALSE(Did<KillChild>());
 }
 
-TEST_F(CoreTest, TriesToRegisterGoApartUntilOneSucceeds) {
+TEST_F(CoreTest, TheWaitBetweenRegistrationsDoublesUntilOneSucceeds) {
   Begin(1);
   BecomeReady();
   const auto next = [&](absl::Duration wait) {
@@ -434,10 +434,10 @@ TEST_F(CoreTest, TriesToRegisterGoApartUntilOneSucceeds) {
   }
   Welcome();
   Do(LinkEnded{absl::UnavailableError("gone")});
-  EXPECT_EQ(state_.connection.due - now_, 50 * kMs);
+  EXPECT_EQ(state_.connection.connect_at - now_, 50 * kMs);
 }
 
-TEST_F(CoreTest, WhatNoTryMakesBetterIsTriedNoMore) {
+TEST_F(CoreTest, AfterAFinalErrorTheWorkerDoesNotConnectAgain) {
   Begin(1);
   BecomeReady();
   const absl::Status why = MakeError(ErrorKind::kTlsMismatch, "it speaks TLS");
@@ -448,7 +448,7 @@ TEST_F(CoreTest, WhatNoTryMakesBetterIsTriedNoMore) {
   EXPECT_FALSE(Did<Connect>());
 }
 
-TEST_F(CoreTest, WhereNoProtocolIsSpokenOnBothSidesTheWorkerTriesNoMore) {
+TEST_F(CoreTest, AfterAProtocolMismatchTheWorkerDoesNotConnectAgain) {
   const absl::Status why = MakeError(ErrorKind::kProtocolMismatch, "upgrade the worker");
   Begin(1);
   BecomeReady();
@@ -459,7 +459,7 @@ TEST_F(CoreTest, WhereNoProtocolIsSpokenOnBothSidesTheWorkerTriesNoMore) {
   EXPECT_FALSE(Did<Connect>());
 }
 
-TEST_F(CoreTest, ACoordinatorThatSaysNoProtocolSpeaksTheFirst) {
+TEST_F(CoreTest, ACoordinatorThatStatesNoProtocolSpeaksOnlyTheFirst) {
   Begin(1);
   BecomeReady();
   state_.config.build.protocol_min = 2;
@@ -474,7 +474,7 @@ TEST_F(CoreTest, ACoordinatorThatSaysNoProtocolSpeaksTheFirst) {
   EXPECT_FALSE(Did<Connect>());
 }
 
-TEST_F(CoreTest, ATakenNameMayBeThatOfOurPast) {
+TEST_F(CoreTest, ATakenNameMayBelongToOurEarlierConnection) {
   const absl::Status taken = MakeError(ErrorKind::kAlreadyExists, "the name is taken");
   Begin(1);
   BecomeReady();
@@ -490,11 +490,11 @@ TEST_F(CoreTest, ATakenNameMayBeThatOfOurPast) {
   EXPECT_GE(now_, first + absl::Seconds(5));
 }
 
-TEST_F(CoreTest, ATakenNameThatWasOursIsFreeAgain) {
+TEST_F(CoreTest, ATakenNameThatWasOursIsTriedAgain) {
   const absl::Status taken = MakeError(ErrorKind::kAlreadyExists, "the name is taken");
   Register();
   Do(LinkEnded{absl::UnavailableError("gone")});
-  Do(Ended{0, Killed(), {}});
+  Do(ChildEnded{0, Killed(), {}});
   while (!Did<StartChild>()) TickOnTime();
   BecomeReady();
   if (!Did<Connect>()) TickOnTime();
@@ -526,7 +526,7 @@ TEST_F(CoreTest, ExecutorsOutliveAnOutageAndAreRegisteredAgain) {
   EXPECT_FALSE(Did<KillChild>());
 }
 
-TEST_F(CoreTest, AFreshExecutorComesWithoutState) {
+TEST_F(CoreTest, ANewExecutorHasNoStateAndNeedsNoAdoption) {
   grace_ = absl::Seconds(60);
   Begin(2);
   BecomeReady(0);
@@ -535,7 +535,7 @@ TEST_F(CoreTest, AFreshExecutorComesWithoutState) {
   Welcome();
   LoseLink();
   const uint64_t lost = Incarnation(1);
-  Do(Ended{1, Killed(), {}});
+  Do(ChildEnded{1, Killed(), {}});
   while (Incarnation(1) == lost) TickOnTime();
   BecomeReady(1);
   if (!Did<Connect>()) AwaitConnect();
@@ -548,7 +548,7 @@ TEST_F(CoreTest, AFreshExecutorComesWithoutState) {
   EXPECT_EQ(All<WelcomeChild>().size(), 2);
 }
 
-TEST_F(CoreTest, WhatIsNotAdoptedIsStartedAnew) {
+TEST_F(CoreTest, AnExecutorThatIsNotAdoptedIsRestarted) {
   grace_ = absl::Seconds(60);
   Begin(2);
   BecomeReady(0);
@@ -561,10 +561,10 @@ TEST_F(CoreTest, WhatIsNotAdoptedIsStartedAnew) {
   Welcome();
   EXPECT_THAT(All<KillChild>(), ElementsAre(Field(&KillChild::incarnation, forgotten)));
   EXPECT_THAT(All<WelcomeChild>(), ElementsAre(Field(&WelcomeChild::incarnation, adopted)));
-  Do(Ended{0, Killed(), {}});
-  ASSERT_TRUE(Did<Lost>());
-  EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
-  EXPECT_EQ(The<Lost>()->loss.reason,
+  Do(ChildEnded{0, Killed(), {}});
+  ASSERT_TRUE(Did<ChildLost>());
+  EXPECT_EQ(The<ChildLost>()->loss.cause, LossCause::kDisconnected);
+  EXPECT_EQ(The<ChildLost>()->loss.reason,
             "killed: the coordinator does not adopt its arrays and operations");
   while (Incarnation(0) == forgotten) TickOnTime();
   BecomeReady(0);
@@ -574,7 +574,7 @@ TEST_F(CoreTest, WhatIsNotAdoptedIsStartedAnew) {
   EXPECT_FALSE(ready.info.has_state);
 }
 
-TEST_F(CoreTest, WhenTheGraceIsOverExecutorsAreStartedAnew) {
+TEST_F(CoreTest, ExecutorsAreRestartedAfterTheGrace) {
   grace_ = absl::Seconds(60);
   Register();
   LoseLink();
@@ -585,8 +585,8 @@ TEST_F(CoreTest, WhenTheGraceIsOverExecutorsAreStartedAnew) {
     if (Did<Connect>()) LoseLink();
   }
   EXPECT_EQ(now_ - gone, absl::Seconds(60));
-  Do(Ended{0, Killed(), {}});
-  EXPECT_EQ(The<Lost>()->loss.reason, "killed: the coordinator was away for 1m");
+  Do(ChildEnded{0, Killed(), {}});
+  EXPECT_EQ(The<ChildLost>()->loss.reason, "killed: the coordinator was away for 1m");
   while (Incarnation() == incarnation) TickOnTime();
   BecomeReady();
   if (!Did<Connect>()) AwaitConnect();
@@ -607,7 +607,7 @@ TEST_F(CoreTest, AnExecutorKilledWhileTheWorkerConnectsIsReported) {
   EXPECT_FALSE(Did<WelcomeChild>());
 }
 
-TEST_F(CoreTest, ACoordinatorThatIsBackIsFoundSoonThroughoutTheGrace) {
+TEST_F(CoreTest, DuringTheGraceTheWorkerConnectsAtShortIntervals) {
   grace_ = absl::Seconds(60);
   Register();
   for (const int wait : {50, 100, 200, 400, 400, 400}) {
@@ -618,7 +618,7 @@ TEST_F(CoreTest, ACoordinatorThatIsBackIsFoundSoonThroughoutTheGrace) {
 
 // A coordinator whose epoch is older than that of the last one asks for the worker during the
 // outage.
-TEST_F(CoreTest, AnEarlierCoordinatorDoesNotGetWhatIsKeptForALaterOne) {
+TEST_F(CoreTest, ACoordinatorOfAnEarlierEpochIsRefusedDuringAnOutage) {
   grace_ = absl::Seconds(60);
   Register();
   LoseLink();
@@ -639,7 +639,7 @@ TEST_F(CoreTest, AnEarlierCoordinatorDoesNotGetWhatIsKeptForALaterOne) {
   // No state is kept once the grace is over, so the worker accepts any coordinator.
   After(absl::Seconds(60), LinkEnded{absl::UnavailableError("gone")});
   ASSERT_TRUE(Did<KillChild>());
-  Do(Ended{0, Killed(), {}});
+  Do(ChildEnded{0, Killed(), {}});
   while (!Did<StartChild>()) TickOnTime();
   BecomeReady();
   if (!Did<Connect>()) AwaitConnect();
@@ -666,15 +666,15 @@ TEST_F(CoreTest, AStopEndsTheConnectionThenTheProcesses) {
   Do(LinkEnded{absl::CancelledError("cancelled")});
   EXPECT_TRUE(Did<CloseChildInput>());
   EXPECT_FALSE(Did<Connect>());
-  Do(Ended{0, {false, "exited with status 0", 0}, {}});
-  ASSERT_TRUE(Did<Lost>());
-  EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kStopped);
-  EXPECT_EQ(The<Lost>()->loss.reason, "the worker is stopping");
+  Do(ChildEnded{0, {false, "exited with status 0", 0}, {}});
+  ASSERT_TRUE(Did<ChildLost>());
+  EXPECT_EQ(The<ChildLost>()->loss.cause, LossCause::kStopped);
+  EXPECT_EQ(The<ChildLost>()->loss.reason, "the worker is stopping");
   EXPECT_FALSE(Did<StartChild>());
   EXPECT_TRUE(Did<Stopped>());
 }
 
-TEST_F(CoreTest, AConnectionThatEndsOnAStopIsNotMadeAnew) {
+TEST_F(CoreTest, AfterAStopTheWorkerDoesNotConnectAgain) {
   Begin(1);
   BecomeReady();
   Do(Stop{});
@@ -683,9 +683,9 @@ TEST_F(CoreTest, AConnectionThatEndsOnAStopIsNotMadeAnew) {
   EXPECT_FALSE(Did<Connect>());
 }
 
-TEST_F(CoreTest, AStopKillsWhatDoesNotStopInTime) {
+TEST_F(CoreTest, AStopKillsAProcessThatDoesNotStopInTime) {
   Begin(1);
-  Do(Started{0});
+  Do(ChildStarted{0});
   Do(Stop{});
   EXPECT_TRUE(Did<CloseChildInput>());
   EXPECT_EQ(TickOnTime(), absl::Seconds(1));
@@ -698,11 +698,11 @@ TEST_F(CoreTest, AStopEndsAProcessThatIsBeingStarted) {
   Begin(1);
   Do(Stop{});
   EXPECT_FALSE(Did<Stopped>());
-  Do(Started{0});
+  Do(ChildStarted{0});
   EXPECT_TRUE(Did<CloseChildInput>());
 }
 
-TEST_F(CoreTest, AStopStartsNoProcessThatWaits) {
+TEST_F(CoreTest, NoProcessStartsAfterAStop) {
   Begin(1);
   Do(SpawnFailed{0, "no such file"});
   Do(Stop{});

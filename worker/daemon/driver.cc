@@ -23,7 +23,7 @@ void Driver::Post(Event event) {
   {
     absl::MutexLock lock(&mu_);
     events_.push_back({SteadyNow(), std::move(event)});
-    if (std::exchange(running_, true)) return;
+    if (std::exchange(has_runner_, true)) return;
   }
   ProcessEvents();
 }
@@ -34,7 +34,7 @@ void Driver::End() {
   {
     absl::MutexLock lock(&mu_);
     const auto ended = [this]()
-                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopped_ && !running_; };
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopped_ && !has_runner_; };
     mu_.Await(absl::Condition(&ended));
     timer_changed_.Signal();
   }
@@ -48,17 +48,17 @@ bool Driver::ready(int32_t executor) {
 
 void Driver::ProcessEvents() {
   while (true) {
-    Waiting next;
+    PostedEvent next;
     {
       absl::MutexLock lock(&mu_);
       if (events_.empty()) {
-        running_ = false;
+        has_runner_ = false;
         return;
       }
       next = std::move(events_.front());
       events_.pop_front();
     }
-    const std::vector<Effect> effects = Step(state_, next.event, next.came);
+    const std::vector<Effect> effects = Step(state_, next.event, next.posted_at);
     {
       absl::MutexLock lock(&mu_);
       for (size_t e = 0; e < ready_.size(); ++e) ready_[e] = state_.executors[e].info.has_value();
@@ -70,7 +70,7 @@ void Driver::ProcessEvents() {
 void Driver::ApplyEffect(const Effect& effect) {
   if (const auto* timer = std::get_if<SetTimer>(&effect)) {
     absl::MutexLock lock(&mu_);
-    timer_ = timer->when;
+    next_tick_at_ = timer->when;
     timer_changed_.Signal();
   } else if (std::holds_alternative<Stopped>(effect)) {
     absl::MutexLock lock(&mu_);
@@ -85,10 +85,10 @@ void Driver::RunTimer() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
-      while (!stopped_ && SteadyNow() < timer_)
-        timer_changed_.WaitWithTimeout(&mu_, timer_ - SteadyNow());
+      while (!stopped_ && SteadyNow() < next_tick_at_)
+        timer_changed_.WaitWithTimeout(&mu_, next_tick_at_ - SteadyNow());
       if (stopped_) return;
-      timer_ = absl::InfiniteFuture();
+      next_tick_at_ = absl::InfiniteFuture();
     }
     Post(Tick{link_idle_()});
   }

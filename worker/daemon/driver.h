@@ -20,7 +20,7 @@ namespace tessera::worker::daemon {
 class Driver {
  public:
   // `apply` gets every effect other than SetTimer and Stopped. `link_idle` is called for each Tick.
-  // Both are called only from Start to the end of End.
+  // Both are called only after Start was called and before End has returned.
   Driver(const Config& config, std::function<void(const Effect&)> apply,
          std::function<bool()> link_idle);
   Driver(const Driver&) = delete;
@@ -37,8 +37,8 @@ class Driver {
   bool ready(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Waiting {
-    absl::Time came;
+  struct PostedEvent {
+    absl::Time posted_at;
     Event event;
   };
   void ProcessEvents() ABSL_LOCKS_EXCLUDED(mu_);
@@ -50,10 +50,10 @@ class Driver {
   State state_;  // owned by the runner
 
   absl::Mutex mu_;
-  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // whether there is a runner
+  std::deque<PostedEvent> events_ ABSL_GUARDED_BY(mu_);
+  bool has_runner_ ABSL_GUARDED_BY(mu_) = false;  // whether there is a runner
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Time next_tick_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::CondVar timer_changed_;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mu_);  // per executor, as of the last step
   std::thread thread_;                            // last, since it uses the members above

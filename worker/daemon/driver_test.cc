@@ -1,5 +1,5 @@
 // Proves that the driver processes the events that effects post, fires its timer, and waits for the
-// processes when it ends. A shell without real processes answers each effect at once.
+// processes when it ends. A fake worker without processes answers each effect at once.
 #include "worker/daemon/driver.h"
 
 #include <vector>
@@ -13,11 +13,11 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// The shell of a worker with one executor, without processes. The thread that applies an effect
+// A worker with one executor, without processes. The thread that applies an effect
 // also posts the answer at once. The first process does not start.
-class Shell {
+class FakeWorker {
  public:
-  Shell() { driver_.Start(); }
+  FakeWorker() { driver_.Start(); }
 
   Driver& driver() { return driver_; }
   absl::Notification& registered() { return registered_; }
@@ -32,14 +32,14 @@ class Shell {
   }
   void Apply(const Effect& effect) {
     if (const auto* start = std::get_if<StartChild>(&effect)) return StartProcess(*start);
-    if (const auto* lost = std::get_if<Lost>(&effect)) losses_.push_back(lost->loss.cause);
+    if (const auto* lost = std::get_if<ChildLost>(&effect)) losses_.push_back(lost->loss.cause);
     if (std::holds_alternative<Connect>(effect)) driver_.Post(Welcomed{api::Welcome()});
     if (std::holds_alternative<Registered>(effect)) registered_.Notify();
     if (std::holds_alternative<CancelLink>(effect)) {
       driver_.Post(LinkEnded{absl::CancelledError("cancelled")});
     }
     if (std::holds_alternative<CloseChildInput>(effect)) {
-      driver_.Post(Ended{0, {false, "exited with status 0", 0}, {}});
+      driver_.Post(ChildEnded{0, {false, "exited with status 0", 0}, {}});
     }
   }
   void StartProcess(const StartChild& start) {
@@ -47,8 +47,8 @@ class Shell {
     if (starts_.size() == 1) return driver_.Post(SpawnFailed{0, "no such file"});
     api::ExecutorInfo info;
     info.incarnation = start.incarnation;
-    driver_.Post(Started{0});
-    driver_.Post(ChildSaid{0, info});
+    driver_.Post(ChildStarted{0});
+    driver_.Post(ChildMessage{0, info});
   }
 
   // Used by the runner, and by the test once the driver has ended.
@@ -59,21 +59,21 @@ class Shell {
                  [] { return true; }};
 };
 
-TEST(DriverTest, WhatEffectsPostIsProcessedAndTimersCome) {
-  Shell shell;
-  ASSERT_TRUE(shell.registered().WaitForNotificationWithTimeout(kPatience));
-  EXPECT_TRUE(shell.driver().ready(0));
-  shell.driver().End();
-  ASSERT_EQ(shell.starts().size(), 2);
-  EXPECT_GE(shell.starts()[1] - shell.starts()[0], Config().backoff_min);
+TEST(DriverTest, PostedEventsAndTimersAreProcessed) {
+  FakeWorker worker;
+  ASSERT_TRUE(worker.registered().WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(worker.driver().ready(0));
+  worker.driver().End();
+  ASSERT_EQ(worker.starts().size(), 2);
+  EXPECT_GE(worker.starts()[1] - worker.starts()[0], Config().backoff_min);
 }
 
-TEST(DriverTest, TheEndIsThatOfTheProcesses) {
-  Shell shell;
-  ASSERT_TRUE(shell.registered().WaitForNotificationWithTimeout(kPatience));
-  shell.driver().End();
-  EXPECT_EQ(shell.losses(), (std::vector<LossCause>{LossCause::kOther, LossCause::kStopped}));
-  EXPECT_FALSE(shell.driver().ready(0));
+TEST(DriverTest, EndWaitsForTheProcesses) {
+  FakeWorker worker;
+  ASSERT_TRUE(worker.registered().WaitForNotificationWithTimeout(kPatience));
+  worker.driver().End();
+  EXPECT_EQ(worker.losses(), (std::vector<LossCause>{LossCause::kOther, LossCause::kStopped}));
+  EXPECT_FALSE(worker.driver().ready(0));
 }
 
 }  // namespace

@@ -22,24 +22,24 @@ namespace tessera::worker {
 
 std::string Listener::endpoint() const { return absl::StrCat(host, ":", port); }
 
-std::string Listener::AdvertisedAs(const std::string& advertised) const {
+std::string Listener::AdvertisedEndpoint(const std::string& advertised) const {
   if (advertised.empty()) return endpoint();
   return WithoutPort(advertised) == advertised ? absl::StrCat(advertised, ":", port) : advertised;
 }
 
-bool Listener::everywhere() const { return host == "0.0.0.0" || host == "[::]"; }
+bool Listener::listens_everywhere() const { return host == "0.0.0.0" || host == "[::]"; }
 
-std::string PortPlus(const std::string& address, int more) {
+std::string AddToPort(const std::string& address, int more) {
   const size_t colon = address.rfind(':');
   int port = 0;
-  const bool given = colon != std::string::npos && !absl::EndsWith(address, "]") &&
-                     absl::SimpleAtoi(address.substr(colon + 1), &port) && port != 0;
-  return given ? absl::StrCat(address.substr(0, colon + 1), port + more) : address;
+  const bool has_port = colon != std::string::npos && !absl::EndsWith(address, "]") &&
+                        absl::SimpleAtoi(address.substr(colon + 1), &port) && port != 0;
+  return has_port ? absl::StrCat(address.substr(0, colon + 1), port + more) : address;
 }
 
 namespace {
 
-absl::Status Taken(const std::string& address) {
+absl::Status PortTakenError(const std::string& address) {
   return MakeError(
       ErrorKind::kAlreadyExists,
       absl::StrCat("cannot listen on '", address,
@@ -80,7 +80,7 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   Listener listener;
   if (shared && !any_port) {
     listener.claim = Claim(address);
-    if (!listener.claim.ok()) return Taken(address);
+    if (!listener.claim.ok()) return PortTakenError(address);
   }
   listener.host = address.substr(0, colon);
   const std::string node(WithoutBrackets(listener.host));
@@ -109,7 +109,7 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   // which a process of another worker listens with SO_REUSEPORT. Set now, it lets the process that
   // will listen bind the port, too.
   if (shared) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
-  if (!listens && failure == EADDRINUSE) return Taken(address);
+  if (!listens && failure == EADDRINUSE) return PortTakenError(address);
   if (!listens) return bad(std::strerror(failure));
   listener.port =
       ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port

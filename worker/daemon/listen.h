@@ -15,14 +15,14 @@ struct Listener {
   std::string endpoint() const;
   // The endpoint that others are told. `advertised` is empty, a host, or host:port; a missing part
   // is filled in from this listener.
-  std::string AdvertisedAs(const std::string& advertised) const;
+  std::string AdvertisedEndpoint(const std::string& advertised) const;
   // Returns whether it listens on every address of the machine.
-  bool everywhere() const;
+  bool listens_everywhere() const;
 };
 
 // Returns "host:port" with `more` added to the port, unless the port is 0. Other text is returned
 // unchanged.
-std::string PortPlus(const std::string& address, int more);
+std::string AddToPort(const std::string& address, int more);
 
 // Binds "host:port" and listens; port 0 stands for any free port. Returns VALUE_ERROR if the
 // address is wrong, and ALREADY_EXISTS if the port is taken.

@@ -21,13 +21,13 @@ TEST(ListenTest, AReservedPortIsTakenBeforeAnybodyListens) {
   EXPECT_THAT(Reserve(address), ReasonIs("ALREADY_EXISTS", "the port is taken"));
 }
 
-TEST(ListenTest, AReservationGoesWithItsHolder) {
+TEST(ListenTest, AReservationEndsWithItsHolder) {
   const std::string address = FreeAddress();
   EXPECT_THAT(Reserve(address), IsOk());
   EXPECT_THAT(Reserve(address), IsOk());
 }
 
-TEST(ListenTest, AnyPortIsOneThatNobodyHas) {
+TEST(ListenTest, PortZeroGivesAFreePort) {
   std::vector<Listener> listeners;
   std::set<int> ports;
   for (int i = 0; i < 64; ++i) {
@@ -43,7 +43,7 @@ TEST(ListenTest, APortThatIsListenedOnIsTaken) {
   EXPECT_THAT(Reserve(first.endpoint()), ReasonIs("ALREADY_EXISTS", "the port is taken"));
 }
 
-TEST(ListenTest, WhatIsNoAddressIsRefused) {
+TEST(ListenTest, AnInvalidAddressIsRefused) {
   EXPECT_THAT(Listen("nowhere"), ReasonIs("VALUE_ERROR", "expected host:port"));
   EXPECT_THAT(Listen("127.0.0.1:x"), ReasonIs("VALUE_ERROR", "cannot listen"));
 }

@@ -27,9 +27,10 @@ struct Supervisor::ChildSession {
   UniqueFd socket;
   ChildProcess process;
   FrameParser parser = {};
-  std::string sending = {};  // the message that is being sent; its first `sent` bytes are out
-  size_t sent = 0;
-  bool open = true;  // whether the socket is still read and written
+  // The message that is being sent. Its first `bytes_sent` bytes have been sent.
+  std::string sending = {};
+  size_t bytes_sent = 0;
+  bool socket_open = true;  // whether the socket is still read and written
   bool input_closed = false;
 };
 
@@ -57,13 +58,13 @@ void Supervisor::Wake() {
 
 void Supervisor::Start(uint64_t incarnation) {
   absl::MutexLock lock(&mu_);
-  next_ = incarnation;
+  next_incarnation_ = incarnation;
 }
 
 void Supervisor::Send(uint64_t incarnation, std::string_view message) {
   {
     absl::MutexLock lock(&mu_);
-    if (incarnation != current_) return;
+    if (incarnation != current_incarnation_) return;
     outgoing_.push_back(EncodeFrame(message));
   }
   Wake();
@@ -72,7 +73,7 @@ void Supervisor::Send(uint64_t incarnation, std::string_view message) {
 bool Supervisor::SendToCurrent(std::string_view message) {
   {
     absl::MutexLock lock(&mu_);
-    if (current_ == 0) return false;
+    if (current_incarnation_ == 0) return false;
     outgoing_.push_back(EncodeFrame(message));
   }
   Wake();
@@ -82,8 +83,8 @@ bool Supervisor::SendToCurrent(std::string_view message) {
 void Supervisor::CloseInput(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
-    if (incarnation != current_) return;
-    close_input_ = true;
+    if (incarnation != current_incarnation_) return;
+    close_input_requested_ = true;
   }
   Wake();
 }
@@ -91,8 +92,8 @@ void Supervisor::CloseInput(uint64_t incarnation) {
 void Supervisor::Kill(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
-    if (incarnation != current_) return;
-    condemned_ = true;
+    if (incarnation != current_incarnation_) return;
+    kill_requested_ = true;
   }
   Wake();
 }
@@ -104,9 +105,11 @@ InFlightOp Supervisor::in_flight() {
 
 uint64_t Supervisor::AwaitStart() {
   absl::MutexLock lock(&mu_);
-  const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || next_ != 0; };
+  const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stopping_ || next_incarnation_ != 0;
+  };
   mu_.Await(absl::Condition(&told));
-  return stopping_ ? 0 : std::exchange(next_, 0);
+  return stopping_ ? 0 : std::exchange(next_incarnation_, 0);
 }
 
 void Supervisor::Run() {
@@ -116,8 +119,9 @@ void Supervisor::Run() {
 
 // Runs one process: makes its socket and in-flight page, starts it, serves it, and posts how it
 // ended. The page is shared memory that outlives the process, so the op that was in flight can
-// still be read after a crash. `current_` is set only while the process runs and is cleared before
-// Ended is posted, so that no message meant for this process goes to the next one.
+// still be read after a crash. `current_incarnation_` is set only while the process runs and is
+// cleared before ChildEnded is posted, so that no message meant for this process goes to the next
+// one.
 void Supervisor::RunProcess(uint64_t incarnation) {
   int ends[2] = {-1, -1};
   const bool paired = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
@@ -136,102 +140,102 @@ void Supervisor::RunProcess(uint64_t incarnation) {
     return options_.post(
         daemon::SpawnFailed{options_.executor, std::string(process.status().message())});
   }
-  ChildSession life{.socket = std::move(ours), .process = *std::move(process)};
+  ChildSession child{.socket = std::move(ours), .process = *std::move(process)};
   {
     absl::MutexLock lock(&mu_);
-    current_ = incarnation;
+    current_incarnation_ = incarnation;
     page_ = &page;
     outgoing_.clear();
-    condemned_ = close_input_ = false;
+    kill_requested_ = close_input_requested_ = false;
   }
-  pid_ = life.process.pid();
-  options_.post(daemon::Started{options_.executor});
-  ProcessEnd end = ServeSocket(life);
+  pid_ = child.process.pid();
+  options_.post(daemon::ChildStarted{options_.executor});
+  ProcessEnd end = ServeSocket(child);
   pid_ = -1;
   {
     absl::MutexLock lock(&mu_);
-    current_ = 0;
+    current_incarnation_ = 0;
     page_ = nullptr;
     outgoing_.clear();
   }
-  options_.post(daemon::Ended{options_.executor, std::move(end), page.LikelyCulprit()});
+  options_.post(daemon::ChildEnded{options_.executor, std::move(end), page.LikelyCulprit()});
 }
 
 // Sends the waiting messages as far as possible. Returns false if the process does not listen any
 // more.
-bool Supervisor::Flush(ChildSession& life) {
+bool Supervisor::Flush(ChildSession& child) {
   while (true) {
-    if (life.sent == life.sending.size()) {
+    if (child.bytes_sent == child.sending.size()) {
       absl::MutexLock lock(&mu_);
       if (outgoing_.empty()) {
-        life.sending.clear();
-        life.sent = 0;
+        child.sending.clear();
+        child.bytes_sent = 0;
         return true;
       }
-      life.sending = std::move(outgoing_.front());
-      life.sent = 0;
+      child.sending = std::move(outgoing_.front());
+      child.bytes_sent = 0;
       outgoing_.pop_front();
     }
-    const ssize_t sent = send(life.socket.get(), life.sending.data() + life.sent,
-                              life.sending.size() - life.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send(child.socket.get(), child.sending.data() + child.bytes_sent,
+                              child.sending.size() - child.bytes_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return errno == EAGAIN;
-    life.sent += static_cast<size_t>(sent);
+    child.bytes_sent += static_cast<size_t>(sent);
   }
 }
 
 // Reads all messages that have arrived. Returns false at the end of the stream, and if the process
 // breaks the protocol.
-bool Supervisor::Receive(ChildSession& life) {
+bool Supervisor::Receive(ChildSession& child) {
   char buffer[64 << 10];
   while (true) {
-    const ssize_t got = recv(life.socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    const ssize_t got = recv(child.socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return true;
     if (got <= 0) return false;
-    life.parser.Add(buffer, static_cast<size_t>(got));
-    while (const std::optional<std::string> message = life.parser.Next()) {
+    child.parser.Add(buffer, static_cast<size_t>(got));
+    while (const std::optional<std::string> message = child.parser.Next()) {
       if (message->empty()) {
         options_.post(daemon::ChildPonged{options_.executor});
       } else if (options_.take_answer == nullptr || !options_.take_answer(*message)) {
-        options_.post(daemon::ChildSaid{options_.executor, options_.read_ready(*message)});
+        options_.post(daemon::ChildMessage{options_.executor, options_.parse_ready(*message)});
       }
     }
-    if (life.parser.broken()) return false;
+    if (child.parser.broken()) return false;
     if (static_cast<size_t>(got) < sizeof(buffer)) return true;
   }
 }
 
-void Supervisor::EndSocket(ChildSession& life) {
-  life.open = false;
+void Supervisor::EndSocket(ChildSession& child) {
+  child.socket_open = false;
   options_.post(daemon::SocketEnded{options_.executor});
 }
 
-void Supervisor::Obey(ChildSession& life) {
+void Supervisor::ApplyRequests(ChildSession& child) {
   absl::MutexLock lock(&mu_);
-  if (condemned_ || stopping_) life.process.Kill(SIGKILL);
-  if (!close_input_ || std::exchange(life.input_closed, true)) return;
-  shutdown(life.socket.get(), SHUT_WR);
+  if (kill_requested_ || stopping_) child.process.Kill(SIGKILL);
+  if (!close_input_requested_ || std::exchange(child.input_closed, true)) return;
+  shutdown(child.socket.get(), SHUT_WR);
 }
 
-ProcessEnd Supervisor::ServeSocket(ChildSession& life) {
+ProcessEnd Supervisor::ServeSocket(ChildSession& child) {
   while (true) {
-    Obey(life);
-    if (life.open && !life.input_closed && !Flush(life)) EndSocket(life);
-    const bool unsent = !life.input_closed && life.sent < life.sending.size();
+    ApplyRequests(child);
+    if (child.socket_open && !child.input_closed && !Flush(child)) EndSocket(child);
+    const bool unsent = !child.input_closed && child.bytes_sent < child.sending.size();
     pollfd fds[] = {{wake_fd_, POLLIN, 0},
-                    {life.open ? life.socket.get() : -1,
+                    {child.socket_open ? child.socket.get() : -1,
                      static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN), 0},
-                    {life.process.pidfd(), POLLIN, 0}};
+                    {child.process.pidfd(), POLLIN, 0}};
     // Where there is no pidfd, poll(2) does not report the end of the process, so look for it
     // often.
-    const bool hurry = !life.open && life.process.pidfd() < 0;
+    const bool hurry = !child.socket_open && child.process.pidfd() < 0;
     poll(fds, 3, hurry ? 5 : 100);
     if (uint64_t woken = 0; fds[0].revents != 0)
       static_cast<void>(!read(wake_fd_, &woken, sizeof(woken)));
-    if (life.open && fds[1].revents != 0 && !Receive(life)) EndSocket(life);
-    if (life.process.pidfd() >= 0 && fds[2].revents == 0) continue;
-    if (std::optional<ProcessEnd> end = life.process.Reap()) return *std::move(end);
+    if (child.socket_open && fds[1].revents != 0 && !Receive(child)) EndSocket(child);
+    if (child.process.pidfd() >= 0 && fds[2].revents == 0) continue;
+    if (std::optional<ProcessEnd> end = child.process.Reap()) return *std::move(end);
   }
 }
 

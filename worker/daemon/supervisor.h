@@ -38,7 +38,7 @@ struct SupervisorOptions {
   std::vector<int> fds;  // borrowed
   int num_devices = 1;
   // Parses the message by which a process describes itself. Returns nullopt if it does not parse.
-  std::function<std::optional<api::ExecutorInfo>(const std::string& message)> read_ready;
+  std::function<std::optional<api::ExecutorInfo>(const std::string& message)> parse_ready;
   // Takes an answer of a process. Returns false if the message is no answer. Null if no answers are
   // expected.
   std::function<bool(const std::string& message)> take_answer = nullptr;
@@ -55,7 +55,7 @@ class Supervisor {
 
   // Sends a message to the running process, whichever it is. Returns false if none runs.
   bool SendToCurrent(std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Starts a process; the previous one must have ended. Posts Started or SpawnFailed.
+  // Starts a process; the previous one must have ended. Posts ChildStarted or SpawnFailed.
   void Start(uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   // The next three functions do nothing if the process of this incarnation has ended.
   void Send(uint64_t incarnation, std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
@@ -78,12 +78,12 @@ class Supervisor {
   uint64_t AwaitStart() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs one process to its end.
   void RunProcess(uint64_t incarnation);
-  ProcessEnd ServeSocket(ChildSession& life);
-  bool Flush(ChildSession& life);
-  bool Receive(ChildSession& life);
-  void EndSocket(ChildSession& life);
+  ProcessEnd ServeSocket(ChildSession& child);
+  bool Flush(ChildSession& child);
+  bool Receive(ChildSession& child);
+  void EndSocket(ChildSession& child);
   // Kills the process if Kill or Stop was called, and closes its input if CloseInput was called.
-  void Obey(ChildSession& life) ABSL_LOCKS_EXCLUDED(mu_);
+  void ApplyRequests(ChildSession& child) ABSL_LOCKS_EXCLUDED(mu_);
   void Wake();
 
   const SupervisorOptions options_;
@@ -92,13 +92,14 @@ class Supervisor {
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;     // incarnation of the process to start; 0 if none
-  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;  // incarnation of the running process; 0 if none
+  // The incarnations of the process to start and of the running process; 0 if there is none.
+  uint64_t next_incarnation_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t current_incarnation_ ABSL_GUARDED_BY(mu_) = 0;
   InFlightPage* page_ ABSL_GUARDED_BY(mu_) = nullptr;  // in-flight page of the running process
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
-  bool condemned_ ABSL_GUARDED_BY(mu_) = false;  // whether the process must be killed
+  bool kill_requested_ ABSL_GUARDED_BY(mu_) = false;  // whether the process must be killed
   // whether the input of the process must be closed
-  bool close_input_ ABSL_GUARDED_BY(mu_) = false;
+  bool close_input_requested_ ABSL_GUARDED_BY(mu_) = false;
 
   std::thread thread_;  // last, since it uses the members above
 };

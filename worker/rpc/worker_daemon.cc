@@ -111,7 +111,7 @@ class Daemon final : public WorkerDaemon {
       supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd(),
                         flights_[e]->fd()};
       supervised.num_devices = num_devices();
-      supervised.read_ready = [this, e](const std::string& message) {
+      supervised.parse_ready = [this, e](const std::string& message) {
         auto info = ReadReady(message);
         if (info) inquiries_.SendLogLevel(e);
         return info;
@@ -161,8 +161,8 @@ class Daemon final : public WorkerDaemon {
   int32_t num_executors() const { return static_cast<int32_t>(ports_.size()); }
   int num_devices() const { return options_.num_gpus > 0 ? 1 : options_.num_devices; }
   std::string data_endpoint(int32_t executor) const {
-    return ports_[executor].data.AdvertisedAs(
-        PortPlus(options_.advertise_client, kPortStride * executor));
+    return ports_[executor].data.AdvertisedEndpoint(
+        AddToPort(options_.advertise_client, kPortStride * executor));
   }
 
   // Returns the data endpoint for other executors. Clients may need another one, for example a port
@@ -170,8 +170,8 @@ class Daemon final : public WorkerDaemon {
   std::string peer_data_endpoint(int32_t executor) const {
     const Listener& data = ports_[executor].data;
     const absl::string_view host = WithoutPort(options_.advertise_peer);
-    return host.empty() || !data.everywhere() ? data_endpoint(executor)
-                                              : absl::StrCat(host, ":", data.port);
+    return host.empty() || !data.listens_everywhere() ? data_endpoint(executor)
+                                                      : absl::StrCat(host, ":", data.port);
   }
 
   std::vector<std::string> ExecutorArgs(int32_t executor, uint64_t incarnation) const {
@@ -188,8 +188,8 @@ class Daemon final : public WorkerDaemon {
         absl::StrCat("--devices=", num_devices()),
         absl::StrCat("--device-memory-bytes=", options_.memory_bytes),
         "--data-endpoint=" + data_endpoint(executor),
-        "--peer-endpoint=" + ports_[executor].peer.AdvertisedAs(
-                                 PortPlus(options_.advertise_peer, kPortStride * executor)),
+        "--peer-endpoint=" + ports_[executor].peer.AdvertisedEndpoint(
+                                 AddToPort(options_.advertise_peer, kPortStride * executor)),
         "--peer-data-endpoint=" + peer_data_endpoint(executor),
         absl::StrCat("--collective-timeout-ms=",
                      absl::ToInt64Milliseconds(options_.collective_timeout))};
@@ -249,7 +249,7 @@ class Daemon final : public WorkerDaemon {
     }
     Send(e.epoch, ir::serial::ToEnvelope({0, 0, std::move(beat)}));
   }
-  void Apply(const daemon::Lost& e) {
+  void Apply(const daemon::ChildLost& e) {
     RecordStep(absl::StrCat("a process ended: ", e.loss.reason), e.executor, e.incarnation);
     if (e.loss.cause != LossCause::kStopped) KeepFlight(e.executor);
     TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
@@ -457,10 +457,10 @@ class Daemon final : public WorkerDaemon {
     const absl::StatusOr<api::Command> command = ir::serial::ReadCommand(message);
     const auto* kill = command.ok() ? std::get_if<api::KillExecutor>(&*command) : nullptr;
     if (kill == nullptr) return;
-    driver_.Post(daemon::ToldToKill{.epoch = message.epoch(),
-                                    .executor = message.executor(),
-                                    .incarnation = message.incarnation(),
-                                    .reason = kill->reason});
+    driver_.Post(daemon::KillRequested{.epoch = message.epoch(),
+                                       .executor = message.executor(),
+                                       .incarnation = message.incarnation(),
+                                       .reason = kill->reason});
   }
 
   const WorkerDaemonOptions options_;
@@ -511,7 +511,7 @@ absl::StatusOr<int> GpusHere(const WorkerDaemonOptions& options, int wanted) {
 absl::StatusOr<Listener> ListenerFor(const std::string& given, int well_known, int executor,
                                      bool reserve) {
   const auto take = reserve ? Reserve : Listen;
-  if (!given.empty()) return take(PortPlus(given, kPortStride * executor));
+  if (!given.empty()) return take(AddToPort(given, kPortStride * executor));
   absl::StatusOr<Listener> listener =
       take(absl::StrCat("127.0.0.1:", well_known + kPortStride * executor));
   if (KindOf(listener.status()) == ErrorKind::kAlreadyExists) listener = take("127.0.0.1:0");
