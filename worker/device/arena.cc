@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Make(const Device* device, int64_t
 
 Arena::Arena(const Device* device, uint64_t base, int64_t bytes)
     : device_(device), base_(base), capacity_bytes_(bytes) {
-  free_[base] = bytes;
-  by_size_.emplace(bytes, base);
+  free_regions_[base] = bytes;
+  regions_by_size_.emplace(bytes, base);
   free_bytes_ = bytes;
 }
 
@@ -46,9 +46,9 @@ Arena::~Arena() {
 absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
   const int64_t rounded = RoundUp(std::max<int64_t>(bytes, 1));
   absl::MutexLock lock(&mu_);
-  const auto it = by_size_.lower_bound({rounded, 0});
-  if (it == by_size_.end()) {
-    const int64_t largest = by_size_.empty() ? 0 : by_size_.rbegin()->first;
+  const auto it = regions_by_size_.lower_bound({rounded, 0});
+  if (it == regions_by_size_.end()) {
+    const int64_t largest = regions_by_size_.empty() ? 0 : regions_by_size_.rbegin()->first;
     return MakeError(
         ErrorKind::kOutOfMemory,
         absl::StrCat(device_->name(), ": ", what, " wants ", BytesToString(bytes), "; ",
@@ -56,11 +56,11 @@ absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
                      " are free, the largest piece ", BytesToString(largest)));
   }
   const auto [size, address] = *it;
-  by_size_.erase(it);
-  free_.erase(address);
+  regions_by_size_.erase(it);
+  free_regions_.erase(address);
   if (size > rounded) {
-    free_[address + rounded] = size - rounded;
-    by_size_.emplace(size - rounded, address + rounded);
+    free_regions_[address + rounded] = size - rounded;
+    regions_by_size_.emplace(size - rounded, address + rounded);
   }
   free_bytes_ -= rounded;
   Allocation allocation;
@@ -73,23 +73,23 @@ absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
 void Arena::Free(uint64_t address, int64_t bytes) {
   absl::MutexLock lock(&mu_);
   free_bytes_ += bytes;
-  auto next = free_.lower_bound(address);
-  if (next != free_.end() && next->first == address + bytes) {
+  auto next = free_regions_.lower_bound(address);
+  if (next != free_regions_.end() && next->first == address + bytes) {
     bytes += next->second;
-    by_size_.erase({next->second, next->first});
-    next = free_.erase(next);
+    regions_by_size_.erase({next->second, next->first});
+    next = free_regions_.erase(next);
   }
-  if (next != free_.begin()) {
+  if (next != free_regions_.begin()) {
     const auto previous = std::prev(next);
     if (previous->first + previous->second == address) {
       address = previous->first;
       bytes += previous->second;
-      by_size_.erase({previous->second, previous->first});
-      free_.erase(previous);
+      regions_by_size_.erase({previous->second, previous->first});
+      free_regions_.erase(previous);
     }
   }
-  free_[address] = bytes;
-  by_size_.emplace(bytes, address);
+  free_regions_[address] = bytes;
+  regions_by_size_.emplace(bytes, address);
 }
 
 int64_t Arena::free_bytes() const {

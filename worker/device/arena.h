@@ -75,8 +75,9 @@ class Arena {
   const int64_t capacity_bytes_;
   mutable absl::Mutex mu_;
   // The bytes of each free region, by its address.
-  std::map<uint64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);
-  std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // the entries of free_
+  std::map<uint64_t, int64_t> free_regions_ ABSL_GUARDED_BY(mu_);
+  // The entries of free_regions_, as (bytes, address).
+  std::set<std::pair<int64_t, uint64_t>> regions_by_size_ ABSL_GUARDED_BY(mu_);
   int64_t free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

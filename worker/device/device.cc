@@ -51,7 +51,7 @@ absl::StatusOr<StreamHandle> Device::NewStream(bool high_priority) const {
   return StreamHandle(api_, stream);
 }
 
-absl::StatusOr<EventHandle> Device::Record(const StreamHandle& stream) const {
+absl::StatusOr<EventHandle> Device::RecordEvent(const StreamHandle& stream) const {
   tessera_event* event = nullptr;
   TESSERA_RETURN_IF_ERROR(Check(api_->event_create(context_, &event), "an event"));
   EventHandle handle(api_, event);
@@ -59,7 +59,7 @@ absl::StatusOr<EventHandle> Device::Record(const StreamHandle& stream) const {
   return handle;
 }
 
-absl::StatusOr<bool> Device::Reached(const EventHandle& event) const {
+absl::StatusOr<bool> Device::IsReached(const EventHandle& event) const {
   const int code = api_->event_query(event.get());
   if (code == TESSERA_NOT_READY) return false;
   TESSERA_RETURN_IF_ERROR(Check(code, "work on the device"));

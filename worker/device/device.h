@@ -62,8 +62,8 @@ class Device {
 
   absl::StatusOr<StreamHandle> NewStream(bool high_priority) const;
   // Returns an event that is reached once everything that is enqueued on `stream` so far has ended.
-  absl::StatusOr<EventHandle> Record(const StreamHandle& stream) const;
-  absl::StatusOr<bool> Reached(const EventHandle& event) const;
+  absl::StatusOr<EventHandle> RecordEvent(const StreamHandle& stream) const;
+  absl::StatusOr<bool> IsReached(const EventHandle& event) const;
 
  private:
   Device(const tessera_device_api* api, std::string name, tessera_context* context)

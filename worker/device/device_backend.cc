@@ -89,7 +89,7 @@ class DeviceBackend final : public Backend {
     resources.aborter = std::make_unique<CollectiveAborter>(&device());
     const StagingOptions staging;
     resources.launches = std::make_unique<CompletionPoller>(kNumQueues);
-    resources.copies = std::make_unique<CompletionPoller>(staging.channels);
+    resources.copies = std::make_unique<CompletionPoller>(staging.num_channels);
     TESSERA_ASSIGN_OR_RETURN(resources.staging,
                              Staging::Make(&device(), resources.copies.get(), staging));
     build_options_.has_matmul = [this](ir::DType in, ir::DType out) {
@@ -176,14 +176,14 @@ class DeviceBackend final : public Backend {
   }
 
   // Enqueues a launch and returns before it has run. Memory of all results is reserved first, so
-  // that a launch which does not fit fails before any of its steps is enqueued. Once Runner::Run
-  // has begun, an error no longer returns early: work that is already enqueued uses the memory, so
-  // the launch is watched to its end and then reports the error. Only a lost device ends Enqueue at
-  // once.
+  // that a launch which does not fit fails before any of its steps is enqueued. Once
+  // Runner::EnqueueAll has begun, an error no longer returns early: work that is already enqueued
+  // uses the memory, so the launch is watched to its end and then reports the error. Only a lost
+  // device ends Enqueue at once.
   absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
                                    absl::Span<const DeviceBufferRef> args) override {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
-    TESSERA_RETURN_IF_ERROR(fatal());
+    TESSERA_RETURN_IF_ERROR(fatal_status());
     const auto& executable = static_cast<const DeviceExecutable&>(base);
     const program::StepProgram& program = executable.program;
     Runner::Memory addresses;
@@ -203,7 +203,7 @@ class DeviceBackend final : public Backend {
 
     Runner runner(*resources_, executable, context, std::move(addresses), HostAccessFor(context));
     Launch::Work work;
-    work.enqueue_status = runner.Run();
+    work.enqueue_status = runner.EnqueueAll();
     if (absl::Status joined = runner.Join(); !joined.ok()) {
       SetFatal(joined);
       return work.enqueue_status.ok() ? joined : work.enqueue_status;
@@ -223,7 +223,7 @@ class DeviceBackend final : public Backend {
     }
     work.context = context;
     work.collectives = runner.TakeCollectives();
-    absl::StatusOr<EventHandle> end = device().Record(resources_->compute_stream);
+    absl::StatusOr<EventHandle> end = device().RecordEvent(resources_->compute_stream);
     if (!end.ok()) {
       // A device that cannot record an event is lost.
       SetFatal(end.status());
@@ -279,7 +279,7 @@ class DeviceBackend final : public Backend {
     Launch::Work work;
     work.context = context;
     work.collectives = std::move(collectives);
-    absl::StatusOr<EventHandle> end = device().Record(resources_->compute_stream);
+    absl::StatusOr<EventHandle> end = device().RecordEvent(resources_->compute_stream);
     if (!end.ok()) SetFatal(end.status());
     TESSERA_RETURN_IF_ERROR(end.status());
     work.end = *std::move(end);
@@ -456,16 +456,16 @@ class DeviceBackend final : public Backend {
   }
 
   bool is_fatal() const { return is_fatal_.load(std::memory_order_acquire); }
-  absl::Status fatal() const ABSL_LOCKS_EXCLUDED(mu_) {
+  absl::Status fatal_status() const ABSL_LOCKS_EXCLUDED(mu_) {
     if (!is_fatal()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
-    return fatal_;
+    return fatal_status_;
   }
   void SetFatal(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
-      if (!fatal_.ok()) return;
-      fatal_ = why;
+      if (!fatal_status_.ok()) return;
+      fatal_status_ = why;
       is_fatal_.store(true, std::memory_order_release);
     }
     TESSERA_LOG(ERROR) << "device lost" << Field("device", device().name())
@@ -482,7 +482,7 @@ class DeviceBackend final : public Backend {
   std::unique_ptr<DeviceResources> resources_ = std::make_unique<DeviceResources>();
   std::atomic<bool> is_fatal_{false};
   mutable absl::Mutex mu_;
-  absl::Status fatal_ ABSL_GUARDED_BY(mu_);
+  absl::Status fatal_status_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -53,14 +53,14 @@ ir::Program Parse(const std::string& text) {
 }
 
 // One device with everything that a launch needs around it.
-class Lane {
+class TestDevice {
  public:
-  explicit Lane(int device, DeviceBackendOptions options = {}) {
+  explicit TestDevice(int device, DeviceBackendOptions options = {}) {
     options.ordinal = device;
     if (options.memory_bytes == 0) options.memory_bytes = 64 << 20;
     options.on_fatal = [this](const absl::Status& why) {
       absl::MutexLock lock(&mu_);
-      fatal_.Update(why);
+      fatal_status_.Update(why);
     };
     absl::StatusOr<std::unique_ptr<Backend>> made =
         MakeDeviceBackend(&cuda::FakeDevices(), options);
@@ -68,13 +68,13 @@ class Lane {
     if (made.ok()) backend = *std::move(made);
   }
 
-  absl::Status fatal() {
+  absl::Status fatal_status() {
     absl::MutexLock lock(&mu_);
-    return fatal_;
+    return fatal_status_;
   }
 
   // A launch that has been enqueued, and its end.
-  struct Running {
+  struct EnqueuedLaunch {
     std::vector<DeviceBufferRef> results;
     std::shared_ptr<absl::Notification> done = std::make_shared<absl::Notification>();
     std::shared_ptr<absl::Status> status = std::make_shared<absl::Status>();
@@ -89,9 +89,9 @@ class Lane {
     }
   };
   // Enqueues a launch. The launch is the only user of the arguments for which `donated` is true.
-  absl::StatusOr<Running> Enqueue(const Executable& executable,
-                                  const std::vector<DeviceBufferRef>& args,
-                                  std::vector<bool> donated = {}) {
+  absl::StatusOr<EnqueuedLaunch> Enqueue(const Executable& executable,
+                                         const std::vector<DeviceBufferRef>& args,
+                                         std::vector<bool> donated = {}) {
     donated.resize(args.size(), false);
     const std::vector<int> donations =
         backend->ChooseDonations(executable, args, std::move(donated));
@@ -101,7 +101,7 @@ class Lane {
     context.cancel = &cancel;
     context.in_flight = queue_.Begin(context.launch);
     TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend->Enqueue(executable, context, args));
-    Running running;
+    EnqueuedLaunch running;
     running.results.assign(enqueued.results.begin(), enqueued.results.end());
     running.args = args;
     running.event = std::move(enqueued.event);
@@ -114,7 +114,8 @@ class Lane {
   absl::StatusOr<std::vector<Array>> Run(const Executable& executable,
                                          const std::vector<DeviceBufferRef>& args,
                                          std::vector<bool> donated = {}) {
-    TESSERA_ASSIGN_OR_RETURN(const Running running, Enqueue(executable, args, std::move(donated)));
+    TESSERA_ASSIGN_OR_RETURN(const EnqueuedLaunch running,
+                             Enqueue(executable, args, std::move(donated)));
     TESSERA_RETURN_IF_ERROR(running.Wait());
     std::vector<Array> results;
     for (const DeviceBufferRef& result : running.results) {
@@ -137,7 +138,7 @@ class Lane {
   InFlightPage page_{1};
   InFlightQueue queue_{&page_.slot(0)};
   absl::Mutex mu_;
-  absl::Status fatal_ ABSL_GUARDED_BY(mu_);
+  absl::Status fatal_status_ ABSL_GUARDED_BY(mu_);
 };
 
 class DeviceBackendTest : public ::testing::Test {
@@ -153,18 +154,18 @@ void ExpectAsEvaluated(const std::string& text, double tolerance = 1e-5) {
   SCOPED_TRACE(text);
   const ir::Program program = Parse(text);
   ASSERT_NE(program.entry, nullptr);
-  Lane lane(0);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(program));
+  TestDevice device(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(program));
   std::vector<Array> args;
   std::vector<DeviceBufferRef> buffers;
   for (const ir::Type& type : program.entry->param_types()) {
     args.push_back(Random(type.dtype, type.shape, static_cast<uint32_t>(args.size()) + 1));
-    buffers.push_back(lane.Put(args.back()));
+    buffers.push_back(device.Put(args.back()));
   }
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, args));
   // The first run is direct, and a later one may be a graph.
   for (int run = 0; run < 4; ++run) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, buffers));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, device.Run(*executable, buffers));
     ASSERT_EQ(got.size(), want.size());
     for (size_t r = 0; r < got.size(); ++r) {
       ASSERT_EQ(got[r].dtype(), want[r].dtype());
@@ -190,7 +191,7 @@ TEST_F(DeviceBackendTest, ElementwiseReductionsAndMovement) {
 })");
 }
 
-TEST_F(DeviceBackendTest, ProductsAreTheLibrarys) {
+TEST_F(DeviceBackendTest, MatmulsRunInTheLibrary) {
   ExpectAsEvaluated(R"(func main(%x: f32[8,16], %w: f32[16,4]) -> (f32[8,4]) {
   %d = dot_general(%x, %w) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
   %r = tanh(%d)
@@ -199,7 +200,7 @@ TEST_F(DeviceBackendTest, ProductsAreTheLibrarys) {
 }
 
 // Two products that differ only in their precision.
-TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
+TEST_F(DeviceBackendTest, MatmulsUseTf32OnlyIfTheProgramAndTheWorkerAllowIt) {
   cuda::SetFake("cublaslt_rounds", 1);
   const ir::Program program =
       Parse(R"(func main(%x: f32[4,32], %w: f32[32,4]) -> (f32[4,4], f32[4,4]) {
@@ -212,10 +213,10 @@ TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
   for (const bool allow_tf32 : {true, false}) {
     DeviceBackendOptions options;
     options.allow_tf32 = allow_tf32;
-    Lane lane(0, options);
-    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, lane.backend->Compile(program));
+    TestDevice device(0, options);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, device.backend->Compile(program));
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
-                                 lane.Run(*executable, {lane.Put(x), lane.Put(w)}));
+                                 device.Run(*executable, {device.Put(x), device.Put(w)}));
     double rounded = 0, exact = 0;
     for (int64_t i = 0; i < want[0].num_elements(); ++i) {
       rounded = std::max(rounded, std::fabs(got[0].At(i) - want[0].At(i)));
@@ -228,7 +229,7 @@ TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
   cuda::SetFake("cublaslt_rounds", 0);
 }
 
-TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
+TEST_F(DeviceBackendTest, LoopsReadUnalignedRows) {
   // Rows of three elements have 12 bytes. Rows 1 to 3 begin at addresses that are no multiples of
   // 16, where wide loads are not allowed.
   ExpectAsEvaluated(R"(func main(%c: f32[3], %xs: f32[5,3]) -> (f32[3], f32[5,3]) {
@@ -242,7 +243,7 @@ TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
 })");
 }
 
-TEST_F(DeviceBackendTest, TheHostReadsWhetherALoopGoesOnAndWhichBranchIsNext) {
+TEST_F(DeviceBackendTest, TheHostReadsTheConditionsOfLoopsAndBranches) {
   // A vector is doubled until its sum reaches the limit, by one branch or the other, in every
   // iteration of a loop.
   ExpectAsEvaluated(R"(func main(%limit: f32[], %x: f32[5,3]) -> (f32[3], f32[5,3]) {
@@ -299,27 +300,28 @@ const char kDouble[] = R"(func main(%x: f32[1024]) -> (f32[1024]) {
   return %y
 })";
 
-TEST_F(DeviceBackendTest, LaterWorkTakesResultsThatAreNotThereYet) {
-  Lane lane(0);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
+TEST_F(DeviceBackendTest, ALaunchMayUseResultsThatAreNotReadyYet) {
+  TestDevice device(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(Parse(kDouble)));
   Array one(DType::kF32, {1024});
   for (int i = 0; i < 1024; ++i) one.Set(i, 1);
-  TESSERA_ASSERT_OK_AND_ASSIGN(Lane::Running last, lane.Enqueue(*executable, {lane.Put(one)}));
-  std::vector<Lane::Running> all = {last};
+  TESSERA_ASSERT_OK_AND_ASSIGN(TestDevice::EnqueuedLaunch last,
+                               device.Enqueue(*executable, {device.Put(one)}));
+  std::vector<TestDevice::EnqueuedLaunch> all = {last};
   for (int i = 0; i < 9; ++i) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(last, lane.Enqueue(*executable, {last.results[0]}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(last, device.Enqueue(*executable, {last.results[0]}));
     all.push_back(last);
   }
-  for (const Lane::Running& running : all) EXPECT_THAT(running.Wait(), IsOk());
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Array got, lane.backend->ToHost(*last.results[0]));
+  for (const TestDevice::EnqueuedLaunch& running : all) EXPECT_THAT(running.Wait(), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array got, device.backend->ToHost(*last.results[0]));
   EXPECT_EQ(got.At(1023), 1024);
 }
 
-TEST_F(DeviceBackendTest, ADeviceThatIsFullSaysWhatIsFree) {
-  Lane lane(0);
-  EXPECT_THAT(lane.backend->FromHost(0, Array(DType::kF32, {32 << 20})),
+TEST_F(DeviceBackendTest, AnAllocationThatDoesNotFitNamesDeviceAndSize) {
+  TestDevice device(0);
+  EXPECT_THAT(device.backend->FromHost(0, Array(DType::kF32, {32 << 20})),
               ReasonIs("OUT_OF_MEMORY", AllOf(HasSubstr("gpu:0"), HasSubstr("128.0 MiB"))));
-  EXPECT_THAT(lane.fatal(), IsOk());
+  EXPECT_THAT(device.fatal_status(), IsOk());
 }
 
 TEST_F(DeviceBackendTest, ADeviceWithoutRoomForItsArenaDoesNotOpen) {
@@ -331,22 +333,22 @@ TEST_F(DeviceBackendTest, ADeviceWithoutRoomForItsArenaDoesNotOpen) {
               ReasonIs("OUT_OF_MEMORY", AllOf(HasSubstr("gpu:0"), HasSubstr("memory arena"))));
 }
 
-TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsTold) {
-  Lane lane(kLostDevice);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
-  const DeviceBufferRef x = lane.Put(Array(DType::kF32, {1024}));
+TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsReported) {
+  TestDevice device(kLostDevice);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(Parse(kDouble)));
+  const DeviceBufferRef x = device.Put(Array(DType::kF32, {1024}));
   cuda::SetFake("sticky_at", 1);
-  const absl::StatusOr<Lane::Running> first = lane.Enqueue(*executable, {x});
+  const absl::StatusOr<TestDevice::EnqueuedLaunch> first = device.Enqueue(*executable, {x});
   const absl::Status ended = first.ok() ? first->Wait() : first.status();
   EXPECT_THAT(ended, ReasonIs("WORKER_LOST", HasSubstr("gpu:7")));
-  EXPECT_THAT(lane.fatal(), ReasonIs("WORKER_LOST"));
-  EXPECT_THAT(lane.Enqueue(*executable, {x}).status(), ReasonIs("WORKER_LOST"));
+  EXPECT_THAT(device.fatal_status(), ReasonIs("WORKER_LOST"));
+  EXPECT_THAT(device.Enqueue(*executable, {x}).status(), ReasonIs("WORKER_LOST"));
 }
 
 // ---- Ops that the host evaluates.
 // ----------------------------------------------------------------
 
-TEST_F(DeviceBackendTest, TheHostEvaluatesWhatHasNoCode) {
+TEST_F(DeviceBackendTest, TheHostEvaluatesOpsWithoutDeviceCode) {
   ExpectAsEvaluated(R"(func main(%x: f32[8,4], %i: s32[4,1]) -> (f32[4,4], f32[8,4]) {
   %n = negate(%x)
   %g = gather(%n, %i) {offset_dims=[1], collapsed_slice_dims=[0], operand_batching_dims=[], start_indices_batching_dims=[], start_index_map=[0], index_vector_dim=1, slice_sizes=[1,4], mode="clip"}
@@ -367,7 +369,7 @@ func main(%x: f32[8]) -> (f32[8]) {
 })");
 }
 
-TEST_F(DeviceBackendTest, TheHostEvaluatesInALoop) {
+TEST_F(DeviceBackendTest, TheHostEvaluatesOpsInALoop) {
   ExpectAsEvaluated(R"(func main(%c: f32[4,3], %i: s32[5,2,1]) -> (f32[4,3], f32[5,2,3]) {
   %last, %ys = scan(%c, %i) {num_consts=0, num_carry=1, length=5, reverse=false} with
     func body(%b: f32[4,3], %at: s32[2,1]) -> (f32[4,3], f32[2,3]) {
@@ -402,72 +404,77 @@ Array Filled(double value) {
 TEST_F(DeviceBackendTest, AStepInPlaceNeedsNoRoomForItsResult) {
   DeviceBackendOptions options;
   options.memory_bytes = kRoomForTwo;
-  Lane lane(0, options);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kSgd)));
-  const DeviceBufferRef g = lane.Put(Filled(4));
-  DeviceBufferRef w = lane.Put(Filled(21));
-  EXPECT_THAT(lane.Enqueue(*executable, {w, g}).status(), ReasonIs("OUT_OF_MEMORY", "a result"));
+  TestDevice device(0, options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(Parse(kSgd)));
+  const DeviceBufferRef g = device.Put(Filled(4));
+  DeviceBufferRef w = device.Put(Filled(21));
+  EXPECT_THAT(device.Enqueue(*executable, {w, g}).status(), ReasonIs("OUT_OF_MEMORY", "a result"));
   // Each step runs on the result of the step before it, which is not ready yet.
-  std::vector<Lane::Running> all;
+  std::vector<TestDevice::EnqueuedLaunch> all;
   for (int i = 0; i < 10; ++i) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(Lane::Running step,
-                                 lane.Enqueue(*executable, {w, g}, {true, false}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(TestDevice::EnqueuedLaunch step,
+                                 device.Enqueue(*executable, {w, g}, {true, false}));
     w = step.results[0];
     all.push_back(std::move(step));
   }
-  for (const Lane::Running& step : all) EXPECT_THAT(step.Wait(), IsOk());
-  EXPECT_THAT(lane.backend->ToHost(*w), IsOkAndHolds(Filled(1)));
-  EXPECT_THAT(lane.backend->ToHost(*g), IsOkAndHolds(Filled(4)));
+  for (const TestDevice::EnqueuedLaunch& step : all) EXPECT_THAT(step.Wait(), IsOk());
+  EXPECT_THAT(device.backend->ToHost(*w), IsOkAndHolds(Filled(1)));
+  EXPECT_THAT(device.backend->ToHost(*g), IsOkAndHolds(Filled(4)));
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
-TEST_F(DeviceBackendTest, WorkThatWasEnqueuedEarlierReadsWhatItWasGiven) {
-  Lane lane(0);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, lane.backend->Compile(Parse(kSgd)));
-  const DeviceBufferRef g = lane.Put(Filled(4)), w = lane.Put(Filled(3));
+TEST_F(DeviceBackendTest, ADonationDoesNotAffectEarlierLaunches) {
+  TestDevice device(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, device.backend->Compile(Parse(kSgd)));
+  const DeviceBufferRef g = device.Put(Filled(4)), w = device.Put(Filled(3));
   // The first launch waits on the device while the launch that overwrites its argument is enqueued.
   cuda::SetFake("stall_at", 1);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running earlier, lane.Enqueue(*sgd, {w, g}));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running later, lane.Enqueue(*sgd, {w, w}, {}));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running last, lane.Enqueue(*sgd, {w, g}, {true, false}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch earlier,
+                               device.Enqueue(*sgd, {w, g}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch later,
+                               device.Enqueue(*sgd, {w, w}, {}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch last,
+                               device.Enqueue(*sgd, {w, g}, {true, false}));
   EXPECT_FALSE(earlier.done->HasBeenNotified());
   cuda::SetFake("gate", 1);
-  for (const Lane::Running* run : {&earlier, &later, &last}) EXPECT_THAT(run->Wait(), IsOk());
-  EXPECT_THAT(lane.backend->ToHost(*earlier.results[0]), IsOkAndHolds(Filled(1)));
-  EXPECT_THAT(lane.backend->ToHost(*later.results[0]), IsOkAndHolds(Filled(1.5)));
-  EXPECT_THAT(lane.backend->ToHost(*last.results[0]), IsOkAndHolds(Filled(1)));
+  for (const TestDevice::EnqueuedLaunch* run : {&earlier, &later, &last})
+    EXPECT_THAT(run->Wait(), IsOk());
+  EXPECT_THAT(device.backend->ToHost(*earlier.results[0]), IsOkAndHolds(Filled(1)));
+  EXPECT_THAT(device.backend->ToHost(*later.results[0]), IsOkAndHolds(Filled(1.5)));
+  EXPECT_THAT(device.backend->ToHost(*last.results[0]), IsOkAndHolds(Filled(1)));
 }
 
-TEST_F(DeviceBackendTest, WhatSharesItsMemoryIsNotOverwritten) {
-  Lane lane(0);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, lane.backend->Compile(Parse(kSgd)));
+TEST_F(DeviceBackendTest, AnArrayThatSharesItsMemoryIsNotDonated) {
+  TestDevice device(0);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, device.backend->Compile(Parse(kSgd)));
   TESSERA_ASSERT_OK_AND_ASSIGN(
-      auto twice, lane.backend->Compile(Parse(
+      auto twice, device.backend->Compile(Parse(
                       R"(func main(%x: f32[100000]) -> (f32[100000], f32[100000], f32[100000]) {
   %n = negate(%x)
   return %x, %n, %n
 })")));
-  const DeviceBufferRef g = lane.Put(Filled(4)), w = lane.Put(Filled(3));
-  const auto taken = [&](const DeviceBufferRef& from) {
+  const DeviceBufferRef g = device.Put(Filled(4)), w = device.Put(Filled(3));
+  const auto may_donate = [&](const DeviceBufferRef& from) {
     const std::vector<DeviceBufferRef> args = {from, g};
-    return lane.backend->ChooseDonations(*sgd, args, {true, false})[0] == 0;
+    return device.backend->ChooseDonations(*sgd, args, {true, false})[0] == 0;
   };
-  EXPECT_TRUE(taken(w));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running run, lane.Enqueue(*twice, {w}, {true}));
+  EXPECT_TRUE(may_donate(w));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch run,
+                               device.Enqueue(*twice, {w}, {true}));
   EXPECT_THAT(run.Wait(), IsOk());
-  EXPECT_FALSE(taken(w)) << "result 0 lies there";
-  for (const DeviceBufferRef& result : run.results) EXPECT_FALSE(taken(result));
-  EXPECT_THAT(lane.Run(*sgd, {w, g}, {true, false}), IsOkAndHolds(std::vector{Filled(1)}));
-  EXPECT_THAT(lane.backend->ToHost(*run.results[0]), IsOkAndHolds(Filled(3)));
+  EXPECT_FALSE(may_donate(w)) << "result 0 lies there";
+  for (const DeviceBufferRef& result : run.results) EXPECT_FALSE(may_donate(result));
+  EXPECT_THAT(device.Run(*sgd, {w, g}, {true, false}), IsOkAndHolds(std::vector{Filled(1)}));
+  EXPECT_THAT(device.backend->ToHost(*run.results[0]), IsOkAndHolds(Filled(3)));
 }
 
-TEST_F(DeviceBackendTest, ALoopStartsInTheMemoryOfItsCarry) {
+TEST_F(DeviceBackendTest, ALoopMayOverwriteItsDonatedCarry) {
   DeviceBackendOptions options;
   options.memory_bytes = kRoomForTwo;
-  Lane lane(0, options);
+  TestDevice device(0, options);
   TESSERA_ASSERT_OK_AND_ASSIGN(
-      auto loop,
-      lane.backend->Compile(Parse(R"(func main(%w: f32[100000], %g: f32[100000]) -> (f32[100000]) {
+      auto loop, device.backend->Compile(
+                     Parse(R"(func main(%w: f32[100000], %g: f32[100000]) -> (f32[100000]) {
   %r = scan(%g, %w) {num_consts=1, num_carry=1, length=5, reverse=false} with
     func body(%k: f32[100000], %a: f32[100000]) -> (f32[100000]) {
       %s = add(%a, %k)
@@ -475,42 +482,45 @@ TEST_F(DeviceBackendTest, ALoopStartsInTheMemoryOfItsCarry) {
     }
   return %r
 })")));
-  const DeviceBufferRef w = lane.Put(Filled(3)), g = lane.Put(Filled(4));
-  EXPECT_THAT(lane.Enqueue(*loop, {w, g}).status(), ReasonIs("OUT_OF_MEMORY"));
-  EXPECT_THAT(lane.Run(*loop, {w, g}, {true, false}), IsOkAndHolds(std::vector{Filled(23)}));
+  const DeviceBufferRef w = device.Put(Filled(3)), g = device.Put(Filled(4));
+  EXPECT_THAT(device.Enqueue(*loop, {w, g}).status(), ReasonIs("OUT_OF_MEMORY"));
+  EXPECT_THAT(device.Run(*loop, {w, g}, {true, false}), IsOkAndHolds(std::vector{Filled(23)}));
 }
 
-// ---- Broken off. --------------------------------------------------------------------------------
+// ---- Cancelled launches. ------------------------------------------------------------------------
 
-TEST_F(DeviceBackendTest, ACancelledLaunchMayTakeItsGraceToLeave) {
+TEST_F(DeviceBackendTest, ACancelledLaunchMayEndWithinItsGrace) {
   DeviceBackendOptions options;
   options.cancel_grace = absl::Seconds(30);
-  Lane lane(0, options);
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
-  const DeviceBufferRef x = lane.Put(Array(DType::kF32, {1024}));
+  TestDevice device(0, options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(Parse(kDouble)));
+  const DeviceBufferRef x = device.Put(Array(DType::kF32, {1024}));
   cuda::SetFake("stall_at", 1);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running running, lane.Enqueue(*executable, {x}));
-  lane.cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch running,
+                               device.Enqueue(*executable, {x}));
+  device.cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
   EXPECT_FALSE(running.done->WaitForNotificationWithTimeout(absl::Milliseconds(20)))
       << "what is on the device holds its memory";
   cuda::SetFake("gate", 1);
   EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
-  EXPECT_THAT(lane.fatal(), IsOk());
+  EXPECT_THAT(device.fatal_status(), IsOk());
 }
 
 TEST_F(DeviceBackendTest, ACancelledLaunchThatOutstaysItsGraceIsFatal) {
   DeviceBackendOptions options;
   options.cancel_grace = absl::Milliseconds(100);
   {
-    Lane lane(0, options);
-    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(Parse(kDouble)));
-    const DeviceBufferRef x = lane.Put(Array(DType::kF32, {1024}));
+    TestDevice device(0, options);
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(Parse(kDouble)));
+    const DeviceBufferRef x = device.Put(Array(DType::kF32, {1024}));
     cuda::SetFake("stall_at", 1);
-    TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running running, lane.Enqueue(*executable, {x}));
-    lane.cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch running,
+                                 device.Enqueue(*executable, {x}));
+    device.cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
     EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
-    EXPECT_THAT(lane.fatal(), ReasonIs("WORKER_LOST", AllOf(HasSubstr("did not leave the device"),
-                                                            HasSubstr("100ms"))));
+    EXPECT_THAT(
+        device.fatal_status(),
+        ReasonIs("WORKER_LOST", AllOf(HasSubstr("did not leave the device"), HasSubstr("100ms"))));
   }
   cuda::SetFake("gate", 1);
   EXPECT_TRUE(cuda::AwaitFake("kernels_run", 1));
@@ -519,9 +529,9 @@ TEST_F(DeviceBackendTest, ACancelledLaunchThatOutstaysItsGraceIsFatal) {
 // ---- Several devices. ---------------------------------------------------------------------------
 
 // Two devices of one process, whose host collectives are in the process too.
-class TwoLanes {
+class TwoDevices {
  public:
-  explicit TwoLanes(absl::Duration timeout = absl::Seconds(20)) {
+  explicit TwoDevices(absl::Duration timeout = absl::Seconds(20)) {
     DeviceBackendOptions options;
     options.collective_timeout = timeout;
     options.abort_grace = absl::Seconds(2);
@@ -534,8 +544,8 @@ class TwoLanes {
     }
     host = MakeCollectives(std::move(config), -1);
     for (int d : {0, 1}) {
-      lanes.push_back(std::make_unique<Lane>(d, options));
-      RunContext& context = lanes[d]->context;
+      devices.push_back(std::make_unique<TestDevice>(d, options));
+      RunContext& context = devices[d]->context;
       context.mesh_device = d;
       context.collectives = host.get();
       context.generation = 1;
@@ -552,7 +562,7 @@ class TwoLanes {
 
   const std::vector<int> ranks = {0, 1};
   std::unique_ptr<Collectives> host;
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<TestDevice>> devices;
 };
 
 ir::Program PsumProgram() {
@@ -563,22 +573,22 @@ ir::Program PsumProgram() {
   return {.entry = b.Build({{ir::Add(s, s)}}), .in_shardings = {}, .out_shardings = {}};
 }
 
-TEST_F(DeviceBackendTest, APsumOverTwoDevicesRunsAgainAndAgain) {
-  TwoLanes two;
+TEST_F(DeviceBackendTest, APsumOverTwoDevicesMayRunRepeatedly) {
+  TwoDevices two;
   two.OnBoth([&](int d) {
-    Lane& lane = *two.lanes[d];
-    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(PsumProgram()));
+    TestDevice& device = *two.devices[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(PsumProgram()));
     const DeviceBufferRef x =
-        lane.Put(Array::Of(DType::kF32, {4}, {1.0 + d, 2.0 + d, 3.0 + d, 4.0 + d}));
+        device.Put(Array::Of(DType::kF32, {4}, {1.0 + d, 2.0 + d, 3.0 + d, 4.0 + d}));
     for (int run = 0; run < 3; ++run) {
-      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, {x}));
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, device.Run(*executable, {x}));
       EXPECT_EQ(got[0], Array::Of(DType::kF32, {4}, {6, 10, 14, 18}));
     }
   });
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
-TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
+TEST_F(DeviceBackendTest, EveryCollectiveGivesTheEvaluatorsResult) {
   using Body = std::function<ir::Value(ir::Value)>;
   const std::vector<std::pair<const char*, Body>> bodies = {
       {"psum", [](ir::Value x) { return ir::Psum(x, {"i"}); }},
@@ -596,7 +606,7 @@ TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
        }},
       {"axis_index", [](ir::Value x) { return ir::AxisIndex(x.builder(), {"i"}); }},
   };
-  TwoLanes two;
+  TwoDevices two;
   for (const auto& named : bodies) {
     SCOPED_TRACE(named.first);
     ir::Builder b({.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false});
@@ -610,12 +620,12 @@ TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Shards> want,
                                  ir::Evaluator().RunOnDevices({0, 1}, *f, {in}));
     two.OnBoth([&](int d) {
-      Lane& lane = *two.lanes[d];
+      TestDevice& device = *two.devices[d];
       TESSERA_ASSERT_OK_AND_ASSIGN(
           auto executable,
-          lane.backend->Compile({.entry = f, .in_shardings = {}, .out_shardings = {}}));
+          device.backend->Compile({.entry = f, .in_shardings = {}, .out_shardings = {}}));
       TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
-                                   lane.Run(*executable, {lane.Put(in[d])}));
+                                   device.Run(*executable, {device.Put(in[d])}));
       EXPECT_EQ(got[0], want[0][d]);
     });
   }
@@ -623,23 +633,24 @@ TEST_F(DeviceBackendTest, EveryExchangeIsTheEvaluators) {
 }
 
 TEST_F(DeviceBackendTest, ARankThatNeverComesIsNamed) {
-  TwoLanes two(absl::Milliseconds(500));
-  Lane& lane = *two.lanes[0];
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(PsumProgram()));
-  const absl::Status status = lane.Run(*executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+  TwoDevices two(absl::Milliseconds(500));
+  TestDevice& device = *two.devices[0];
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(PsumProgram()));
+  const absl::Status status =
+      device.Run(*executable, {device.Put(Array(DType::kF32, {4}))}).status();
   EXPECT_THAT(status, ReasonIs("COLLECTIVE_TIMEOUT",
                                AllOf(HasSubstr("psum (model.cc:41)"), HasSubstr("device 1"))));
-  EXPECT_THAT(lane.fatal(), IsOk()) << "the device is as good as before";
+  EXPECT_THAT(device.fatal_status(), IsOk()) << "the device is as good as before";
 }
 
-TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
-  TwoLanes two(absl::Seconds(1));
+TEST_F(DeviceBackendTest, AStalledCollectiveEndsAtItsTimeout) {
+  TwoDevices two(absl::Seconds(1));
   const auto run = [&](int d) {
-    Lane& lane = *two.lanes[d];
+    TestDevice& device = *two.devices[d];
     absl::StatusOr<std::shared_ptr<const Executable>> executable =
-        lane.backend->Compile(PsumProgram());
+        device.backend->Compile(PsumProgram());
     EXPECT_THAT(executable, IsOk());
-    return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+    return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   cuda::SetFake("nccl_stall_at", 1);
@@ -648,7 +659,7 @@ TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
     EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (model.cc:41)")));
   });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
-  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
+  for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
   // Later launches of the same generation have a newly made communicator.
   cuda::SetFake("nccl_stall_at", 0);
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
@@ -670,32 +681,32 @@ ir::Program HostBetweenExchanges() {
           .out_shardings = {}};
 }
 
-TEST_F(DeviceBackendTest, TheHostEvaluatesBetweenExchanges) {
-  TwoLanes two;
+TEST_F(DeviceBackendTest, TheHostEvaluatesOpsBetweenCollectives) {
+  TwoDevices two;
   two.OnBoth([&](int d) {
-    Lane& lane = *two.lanes[d];
-    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(HostBetweenExchanges()));
+    TestDevice& device = *two.devices[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(HostBetweenExchanges()));
     const DeviceBufferRef x =
-        lane.Put(Array::Of(DType::kF32, {4}, {1.0 + d, 2.0 + d, 3.0 + d, 4.0 + d}));
-    const DeviceBufferRef at = lane.Put(Array::Of(DType::kS32, {2, 1}, {3.0 - d, 0}));
+        device.Put(Array::Of(DType::kF32, {4}, {1.0 + d, 2.0 + d, 3.0 + d, 4.0 + d}));
+    const DeviceBufferRef at = device.Put(Array::Of(DType::kS32, {2, 1}, {3.0 - d, 0}));
     for (int run = 0; run < 3; ++run) {
-      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, {x, at}));
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, device.Run(*executable, {x, at}));
       EXPECT_EQ(got[0], Array::Of(DType::kF32, {2}, {32, 12}));
     }
   });
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
-TEST_F(DeviceBackendTest, WhatTheHostWaitsForEndsWithinItsBounds) {
-  TwoLanes two(absl::Seconds(1));
+TEST_F(DeviceBackendTest, AStalledCollectiveBeforeAHostStepEndsAtItsTimeout) {
+  TwoDevices two(absl::Seconds(1));
   const auto run = [&](int d) {
-    Lane& lane = *two.lanes[d];
+    TestDevice& device = *two.devices[d];
     absl::StatusOr<std::shared_ptr<const Executable>> executable =
-        lane.backend->Compile(HostBetweenExchanges());
+        device.backend->Compile(HostBetweenExchanges());
     EXPECT_THAT(executable, IsOk());
-    return lane
+    return device
         .Run(**executable,
-             {lane.Put(Array(DType::kF32, {4})), lane.Put(Array(DType::kS32, {2, 1}))})
+             {device.Put(Array(DType::kF32, {4})), device.Put(Array(DType::kS32, {2, 1}))})
         .status();
   };
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
@@ -703,69 +714,71 @@ TEST_F(DeviceBackendTest, WhatTheHostWaitsForEndsWithinItsBounds) {
   two.OnBoth([&](int d) {
     EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (model.cc:41)")));
   });
-  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
+  for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
   cuda::SetFake("nccl_stall_at", 0);
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }
 
-TEST_F(DeviceBackendTest, AnExchangeThatFailsAsItIsEnqueuedLeavesTheDevice) {
-  TwoLanes two(absl::Seconds(2));
+TEST_F(DeviceBackendTest, ACollectiveThatFailsToEnqueueDoesNotLoseTheDevice) {
+  TwoDevices two(absl::Seconds(2));
   const auto run = [&](int d) {
-    Lane& lane = *two.lanes[d];
+    TestDevice& device = *two.devices[d];
     absl::StatusOr<std::shared_ptr<const Executable>> executable =
-        lane.backend->Compile(PsumProgram());
+        device.backend->Compile(PsumProgram());
     EXPECT_THAT(executable, IsOk());
-    return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+    return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   // The call stays in progress until the error arrives.
   cuda::SetFake("nccl_error_at", 1);
   cuda::SetFake("nccl_in_progress_polls", 1'000'000);
   two.OnBoth([&](int d) { EXPECT_FALSE(run(d).ok()); });
-  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
+  for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
 }
 
-TEST_F(DeviceBackendTest, AnAbortThatHangsEndsTheExecutorNotTheWait) {
-  auto two = std::make_unique<TwoLanes>(absl::Milliseconds(500));
+TEST_F(DeviceBackendTest, AnAbortThatHangsLosesTheDevice) {
+  auto two = std::make_unique<TwoDevices>(absl::Milliseconds(500));
   const auto run = [&](int d) {
-    Lane& lane = *two->lanes[d];
+    TestDevice& device = *two->devices[d];
     absl::StatusOr<std::shared_ptr<const Executable>> executable =
-        lane.backend->Compile(PsumProgram());
+        device.backend->Compile(PsumProgram());
     EXPECT_THAT(executable, IsOk());
-    return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
+    return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
   two->OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   cuda::SetFake("nccl_stall_at", 1);
   cuda::SetFake("nccl_abort_hangs", 1);
   two->OnBoth([&](int d) { EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT")); });
-  for (const auto& lane : two->lanes) {
-    EXPECT_THAT(lane->fatal(), ReasonIs("WORKER_LOST", HasSubstr("did not leave the device")));
+  for (const auto& device : two->devices) {
+    EXPECT_THAT(device->fatal_status(),
+                ReasonIs("WORKER_LOST", HasSubstr("did not leave the device")));
   }
   cuda::SetFake("nccl_abort_hangs", 0);
 }
 
-TEST_F(DeviceBackendTest, ACancelledExchangeIsTakenOffTheDevice) {
-  TwoLanes two;
-  const auto compiled = [&](int d) { return *two.lanes[d]->backend->Compile(PsumProgram()); };
+TEST_F(DeviceBackendTest, ACancelledCollectiveIsAborted) {
+  TwoDevices two;
+  const auto compiled = [&](int d) { return *two.devices[d]->backend->Compile(PsumProgram()); };
   // The communicator exists; then only one of the two devices comes to the exchange.
   const std::shared_ptr<const Executable> executables[] = {compiled(0), compiled(1)};
-  const DeviceBufferRef args[] = {two.lanes[0]->Put(Array(DType::kF32, {4})),
-                                  two.lanes[1]->Put(Array(DType::kF32, {4}))};
-  two.OnBoth(
-      [&](int d) { EXPECT_THAT(two.lanes[d]->Run(*executables[d], {args[d]}).status(), IsOk()); });
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running running,
-                               two.lanes[0]->Enqueue(*executables[0], {args[0]}));
+  const DeviceBufferRef args[] = {two.devices[0]->Put(Array(DType::kF32, {4})),
+                                  two.devices[1]->Put(Array(DType::kF32, {4}))};
+  two.OnBoth([&](int d) {
+    EXPECT_THAT(two.devices[d]->Run(*executables[d], {args[d]}).status(), IsOk());
+  });
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch running,
+                               two.devices[0]->Enqueue(*executables[0], {args[0]}));
   EXPECT_FALSE(running.done->HasBeenNotified());
-  two.lanes[0]->cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  two.devices[0]->cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
   EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
-  EXPECT_THAT(two.lanes[0]->fatal(), IsOk());
+  EXPECT_THAT(two.devices[0]->fatal_status(), IsOk());
 }
 
-// ---- Exchanges beside other steps. ----
+// ---- Collectives beside other steps. ----
 
 // (x, y) -> (-psum(x), tanh(y)). There are two kernels, and only the second reads the exchange's
 // result.
-ir::Program BesideProgram() {
+ir::Program OverlapProgram() {
   return Parse(R"(mesh (i=2:manual)
 func main(%x: f32[64], %y: f32[64]) -> (f32[64], f32[64]) unchecked {
   %s = psum(%x) {axes=["i"]}
@@ -775,32 +788,34 @@ func main(%x: f32[64], %y: f32[64]) -> (f32[64], f32[64]) unchecked {
 })");
 }
 
-TEST_F(DeviceBackendTest, WhatNeedsNothingOfAnExchangeRunsBesideIt) {
-  TwoLanes two;
-  const auto compile = [&](int d) { return *two.lanes[d]->backend->Compile(BesideProgram()); };
+TEST_F(DeviceBackendTest, IndependentStepsRunDuringACollective) {
+  TwoDevices two;
+  const auto compile = [&](int d) { return *two.devices[d]->backend->Compile(OverlapProgram()); };
   const std::shared_ptr<const Executable> executables[] = {compile(0), compile(1)};
   Array x(DType::kF32, {64}), y(DType::kF32, {64});
   for (int i = 0; i < 64; ++i) x.Set(i, i), y.Set(i, 0.01 * i);
   const auto args = [&](int d) {
-    return std::vector<DeviceBufferRef>{two.lanes[d]->Put(x), two.lanes[d]->Put(y)};
+    return std::vector<DeviceBufferRef>{two.devices[d]->Put(x), two.devices[d]->Put(y)};
   };
   // The communicator exists; then only one of the two devices comes to the exchange.
   two.OnBoth(
-      [&](int d) { EXPECT_THAT(two.lanes[d]->Run(*executables[d], args(d)).status(), IsOk()); });
+      [&](int d) { EXPECT_THAT(two.devices[d]->Run(*executables[d], args(d)).status(), IsOk()); });
   const int64_t before = cuda::GetFake("kernels_run");
   EXPECT_EQ(before, 4);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running first,
-                               two.lanes[0]->Enqueue(*executables[0], args(0)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch first,
+                               two.devices[0]->Enqueue(*executables[0], args(0)));
   EXPECT_TRUE(cuda::AwaitFake("kernels_run", before + 1)) << "tanh waits for the exchange";
   EXPECT_FALSE(first.done->HasBeenNotified());
   EXPECT_EQ(cuda::GetFake("kernels_run"), before + 1) << "what reads the exchange came before it";
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running second,
-                               two.lanes[1]->Enqueue(*executables[1], args(1)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch second,
+                               two.devices[1]->Enqueue(*executables[1], args(1)));
   for (const auto* running : {&first, &second}) EXPECT_THAT(running->Wait(), IsOk());
   for (int d : {0, 1}) {
-    const Lane::Running& running = d == 0 ? first : second;
-    TESSERA_ASSERT_OK_AND_ASSIGN(const Array u, two.lanes[d]->backend->ToHost(*running.results[0]));
-    TESSERA_ASSERT_OK_AND_ASSIGN(const Array t, two.lanes[d]->backend->ToHost(*running.results[1]));
+    const TestDevice::EnqueuedLaunch& running = d == 0 ? first : second;
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Array u,
+                                 two.devices[d]->backend->ToHost(*running.results[0]));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Array t,
+                                 two.devices[d]->backend->ToHost(*running.results[1]));
     for (int i = 0; i < 64; ++i) {
       EXPECT_EQ(u.At(i), -2.0 * i);
       EXPECT_NEAR(t.At(i), std::tanh(0.01 * i), 1e-6);
@@ -811,8 +826,8 @@ TEST_F(DeviceBackendTest, WhatNeedsNothingOfAnExchangeRunsBesideIt) {
 
 // The exchange reads the output of the kernel before it, and the kernel after it writes to the same
 // memory.
-TEST_F(DeviceBackendTest, AnExchangeReadsWhatCameBeforeItAndNothingLater) {
-  TwoLanes two;
+TEST_F(DeviceBackendTest, ACollectiveReadsItsInputBeforeItIsOverwritten) {
+  TwoDevices two;
   const ir::Program program = Parse(R"(mesh (i=2:manual)
 func main(%x: f32[64]) -> (f32[64]) unchecked {
   %r, %o = scan(%x) {num_consts=0, num_carry=1, length=20, reverse=false} with
@@ -829,12 +844,12 @@ func main(%x: f32[64]) -> (f32[64]) unchecked {
 })");
   ASSERT_NE(program.entry, nullptr);
   two.OnBoth([&](int d) {
-    Lane& lane = *two.lanes[d];
-    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(program));
+    TestDevice& device = *two.devices[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(program));
     Array x(DType::kF32, {64});
     for (int i = 0; i < 64; ++i) x.Set(i, i);
     for (int run = 0; run < 5; ++run)
-      EXPECT_THAT(lane.Run(*executable, {lane.Put(x)}, {true}), IsOkAndHolds(std::vector{x}));
+      EXPECT_THAT(device.Run(*executable, {device.Put(x)}, {true}), IsOkAndHolds(std::vector{x}));
   });
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
@@ -842,7 +857,7 @@ func main(%x: f32[64]) -> (f32[64]) unchecked {
 // ---- Graphs between exchanges. ------------------------------------------------------------------
 
 // Two steps that cannot be one kernel, an exchange, and two more such steps.
-ir::Program StretchesProgram() {
+ir::Program TwoSegmentsProgram() {
   return Parse(R"(mesh (i=2:manual)
 func main(%x: f32[4,64]) -> (f32[4,64]) unchecked {
   %a = reduce_sum(%x) {dimensions=[1]}
@@ -862,9 +877,9 @@ func main(%x: f32[4,64]) -> (f32[4,64]) unchecked {
 })");
 }
 
-TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
-  TwoLanes two;
-  const ir::Program program = StretchesProgram();
+TEST_F(DeviceBackendTest, StepsBetweenCollectivesBecomeGraphs) {
+  TwoDevices two;
+  const ir::Program program = TwoSegmentsProgram();
   const Array x = Random(DType::kF32, {4, 64}, 1);
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Shards> want,
                                ir::Evaluator().RunOnDevices({0, 1}, *program.entry, {{x, x}}));
@@ -872,17 +887,17 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
   std::vector<DeviceBufferRef> args(2);
   const auto run = [&] {
     two.OnBoth([&](int d) {
-      Lane& lane = *two.lanes[d];
+      TestDevice& device = *two.devices[d];
       TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
-                                   lane.Run(*executables[d], {args[d]}));
+                                   device.Run(*executables[d], {args[d]}));
       for (int64_t i = 0; i < x.num_elements(); ++i)
         EXPECT_NEAR(got[0].At(i), want[0][d].At(i), 1e-3) << i;
     });
     return cuda::GetFake("graphs_run");
   };
   for (int d : {0, 1}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(executables[d], two.lanes[d]->backend->Compile(program));
-    args[d] = two.lanes[d]->Put(x);
+    TESSERA_ASSERT_OK_AND_ASSIGN(executables[d], two.devices[d]->backend->Compile(program));
+    args[d] = two.devices[d]->Put(x);
   }
   EXPECT_EQ(run(), 0);
   // The buffers are the same as before. Each of the two devices runs its two segments as graphs.
@@ -907,38 +922,38 @@ ir::Program LoopProgram(int64_t trip_count) {
           .out_shardings = {}};
 }
 
-TEST_F(DeviceBackendTest, ALoopIsAGraphUnlessItsTripsAreTooMany) {
-  Lane lane(0);
+TEST_F(DeviceBackendTest, ALoopBecomesAGraphUnlessItHasTooManyTrips) {
+  TestDevice device(0);
   const Array x = Random(DType::kF32, {4, 64}, 1);
-  for (const auto& [trip_count, becomes_one] : {std::pair(100, true), std::pair(10'000, false)}) {
+  for (const auto& [trip_count, becomes_graph] : {std::pair(100, true), std::pair(10'000, false)}) {
     const ir::Program program = LoopProgram(trip_count);
-    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, lane.backend->Compile(program));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, device.backend->Compile(program));
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, {x}));
-    const DeviceBufferRef arg = lane.Put(x);
+    const DeviceBufferRef arg = device.Put(x);
     const int64_t before = cuda::GetFake("graphs_run");
     for (int i = 0; i < 3; ++i) {
-      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, {arg}));
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, device.Run(*executable, {arg}));
       for (int64_t e = 0; e < x.num_elements(); ++e)
         ASSERT_NEAR(got[0].At(e), want[0].At(e), 1e-5) << e;
     }
-    EXPECT_EQ(cuda::GetFake("graphs_run") > before, becomes_one) << trip_count << " trips";
+    EXPECT_EQ(cuda::GetFake("graphs_run") > before, becomes_graph) << trip_count << " trips";
   }
 }
 
-TEST_F(DeviceBackendTest, ProductsTakeRowsAndSlicesThatLieAnywhere) {
-  Lane lane(0);
+TEST_F(DeviceBackendTest, MatmulsReadUnalignedRowsAndSlices) {
+  TestDevice device(0);
   constexpr int64_t kRows = 9, kInner = 7, kColumns = 5;
   const auto check = [&](const ir::FunctionRef& f) {
     std::vector<Array> in;
     std::vector<DeviceBufferRef> args;
     for (int i = 0; i < f->num_params; ++i) {
       in.push_back(Random(f->types[i].dtype, f->types[i].shape, static_cast<uint32_t>(i + 1)));
-      args.push_back(lane.Put(in.back()));
+      args.push_back(device.Put(in.back()));
     }
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
-                                 lane.backend->Compile({ir::kOpset, f, {}, {}}));
-    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, args));
+                                 device.backend->Compile({ir::kOpset, f, {}, {}}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, device.Run(*executable, args));
     ASSERT_EQ(got.size(), want.size());
     for (size_t r = 0; r < want.size(); ++r)
       for (int64_t e = 0; e < want[r].num_elements(); ++e)
@@ -973,12 +988,12 @@ TEST_F(DeviceBackendTest, ProductsTakeRowsAndSlicesThatLieAnywhere) {
 // Covers fusion, shared and overwritten memory, and memory at any offset, like the test of the CPU
 // backend.
 TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
-  Lane lane(0);
+  TestDevice device(0);
   int refused = 0;
   constexpr uint32_t kPrograms = 60;
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     const ir::FunctionRef f = program::RandomProgram(seed);
-    const auto executable = lane.backend->Compile({ir::kOpset, f, {}, {}});
+    const auto executable = device.backend->Compile({ir::kOpset, f, {}, {}});
     // The device backend refuses some programs, because it has no kernel for one of their parts.
     if (ReasonOf(executable.status()) == "NOT_IMPLEMENTED") {
       ++refused;
@@ -989,12 +1004,12 @@ TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
     std::vector<DeviceBufferRef> args;
     for (int i = 0; i < f->num_params; ++i) {
       in.push_back(program::WholeNumbers(f->types[i], i));
-      args.push_back(lane.Put(in.back()));
+      args.push_back(device.Put(in.back()));
     }
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
     // The second run has the same buffers, and runs graphs.
     for (int again = 0; again < 2; ++again) {
-      const absl::StatusOr<std::vector<Array>> got = lane.Run(**executable, args);
+      const absl::StatusOr<std::vector<Array>> got = device.Run(**executable, args);
       ASSERT_THAT(got, IsOk()) << "seed " << seed;
       for (size_t r = 0; r < want.size(); ++r)
         ASSERT_TRUE((*got)[r] == want[r])
@@ -1007,23 +1022,23 @@ TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
-TEST(LookPauseTest, AShortWaitIsNotSleptThrough) {
+TEST(PollIntervalTest, AShortWaitDoesNotSleep) {
   EXPECT_EQ(PollInterval(absl::ZeroDuration()), absl::ZeroDuration());
   EXPECT_EQ(PollInterval(absl::Microseconds(100)), absl::ZeroDuration());
   EXPECT_GT(PollInterval(absl::Milliseconds(1)), absl::ZeroDuration());
   EXPECT_LE(PollInterval(absl::Seconds(4)), absl::Milliseconds(1));
 }
 
-TEST_F(DeviceBackendTest, AnExchangeThatStandsStillBetweenGraphsEndsWithinItsBounds) {
-  TwoLanes two(absl::Seconds(1));
-  const ir::Program program = StretchesProgram();
+TEST_F(DeviceBackendTest, AStalledCollectiveBetweenGraphsEndsAtItsTimeout) {
+  TwoDevices two(absl::Seconds(1));
+  const ir::Program program = TwoSegmentsProgram();
   std::vector<std::shared_ptr<const Executable>> executables(2);
   std::vector<DeviceBufferRef> args(2);
   for (int d : {0, 1}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(executables[d], two.lanes[d]->backend->Compile(program));
-    args[d] = two.lanes[d]->Put(Random(DType::kF32, {4, 64}, 1));
+    TESSERA_ASSERT_OK_AND_ASSIGN(executables[d], two.devices[d]->backend->Compile(program));
+    args[d] = two.devices[d]->Put(Random(DType::kF32, {4, 64}, 1));
   }
-  const auto run = [&](int d) { return two.lanes[d]->Run(*executables[d], {args[d]}).status(); };
+  const auto run = [&](int d) { return two.devices[d]->Run(*executables[d], {args[d]}).status(); };
   for (int i = 0; i < 3; ++i) two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   EXPECT_GT(cuda::GetFake("graphs_run"), 0);
   cuda::SetFake("nccl_stall_at", 1);
@@ -1032,7 +1047,7 @@ TEST_F(DeviceBackendTest, AnExchangeThatStandsStillBetweenGraphsEndsWithinItsBou
     EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (program.txt:9)")));
   });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
-  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
+  for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
 }
 
 }  // namespace

@@ -25,17 +25,17 @@ class Graphs {
   using GraphSegments = std::map<size_t, GraphHandle>;  // by index of the first step
 
   // Returns the graphs captured for these buffers. Segments that cannot be captured have empty
-  // handles. Returns null when it sees the buffers for the first time, because they may never
-  // recur.
-  GraphSegments* Find(const Key& key) {
+  // handles. When it sees the buffers for the first time, it only remembers them and
+  // returns null, because they may never recur.
+  GraphSegments* FindOrAdd(const Key& key) {
     for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
       if (it->first != key) continue;
       graphs_.splice(graphs_.begin(), graphs_, it);
       return &graphs_.front().second;
     }
-    if (std::find(seen_.begin(), seen_.end(), key) == seen_.end()) {
-      seen_.push_front(key);
-      if (seen_.size() > kSetsMax) seen_.pop_back();
+    if (std::find(seen_keys_.begin(), seen_keys_.end(), key) == seen_keys_.end()) {
+      seen_keys_.push_front(key);
+      if (seen_keys_.size() > kSetsMax) seen_keys_.pop_back();
       return nullptr;
     }
     graphs_.emplace_front(key, GraphSegments());
@@ -48,7 +48,7 @@ class Graphs {
   static constexpr size_t kSetsMax = 8;
 
   std::list<std::pair<Key, GraphSegments>> graphs_;  // the most recently used first
-  std::deque<Key> seen_;                             // the most recent first
+  std::deque<Key> seen_keys_;                        // the most recent first
 };
 
 class DeviceExecutable final : public Executable {

@@ -1,5 +1,5 @@
-// Makes, shares and polls the device library's communicators. Runner::Exchange calls Get and
-// AwaitReady for each collective. All waits are polled on the host, so that they end with a
+// Makes, shares and polls the device library's communicators. Runner::Exchange calls GetOrCreate
+// and AwaitReady for each collective. All waits are polled on the host, so that they end with a
 // cancellation or a deadline.
 #include "worker/device/group_comms.h"
 
@@ -50,8 +50,9 @@ absl::Duration PollInterval(absl::Duration waited) {
 // the host's collectives first, which have a deadline and name a missing rank. Only then does the
 // device library wait for its peers. The lock is not held meanwhile: a device has one enqueueing
 // thread, so no other thread makes the same communicator.
-absl::StatusOr<GroupCommRef> GroupComms::Get(const RunContext& context,
-                                             const std::vector<int>& group, const CallKey& key) {
+absl::StatusOr<GroupCommRef> GroupComms::GetOrCreate(const RunContext& context,
+                                                     const std::vector<int>& group,
+                                                     const CallKey& key) {
   const CommKey map_key(context.generation, group);
   {
     absl::MutexLock lock(&mu_);

@@ -3,8 +3,8 @@
 //
 // The ranks exchange the id of a comm over the host's Collectives of the same generation, under its
 // deadline, so that a missing rank is reported before the device waits for it. The enqueueing
-// thread, which calls Backend::Enqueue, calls Get and AwaitReady. Any thread may call Close, and a
-// comm may be aborted from any thread.
+// thread, which calls Backend::Enqueue, calls GetOrCreate and AwaitReady. Any thread may call
+// Close, and a comm may be aborted from any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -47,8 +47,8 @@ class GroupComms {
   // Returns the communicator of the ranks in `group`, which must contain this device's rank.
   // Returns COLLECTIVE_TIMEOUT, WORKER_LOST or PEER_FAILED, like Collectives, if other ranks do not
   // join.
-  absl::StatusOr<GroupCommRef> Get(const RunContext& context, const std::vector<int>& group,
-                                   const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<GroupCommRef> GetOrCreate(const RunContext& context, const std::vector<int>& group,
+                                           const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the last call on the communicator has been enqueued. Until then nothing may be
   // enqueued after that call. If this returns an error, the communicator has been aborted.
   absl::Status AwaitReady(GroupComm& communicator, const RunContext& context,

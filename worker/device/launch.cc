@@ -53,17 +53,17 @@ void CollectiveAborter::Abandon() {
 // Aborts the communicators of a launch on a new thread. If a collective is stuck, the thread first
 // runs a barrier among its ranks on the host. The barrier has a timeout and names the ranks that do
 // not come, which the device library cannot do.
-void CollectiveAborter::Escalate(const RunContext& context,
-                                 std::shared_ptr<std::vector<WatchedCollective>> collectives,
-                                 int stuck, absl::Status why,
-                                 std::function<void(const absl::Status&)> done) {
-  auto abort = [device = device_, context, collectives = std::move(collectives), stuck,
-                why = std::move(why), done = std::move(done)] {
+void CollectiveAborter::Abort(const RunContext& context,
+                              std::shared_ptr<std::vector<WatchedCollective>> collectives,
+                              int stuck_index, absl::Status why,
+                              std::function<void(const absl::Status&)> on_cause) {
+  auto abort = [device = device_, context, collectives = std::move(collectives), stuck_index,
+                why = std::move(why), on_cause = std::move(on_cause)] {
     absl::Status cause = why;
-    if (stuck >= 0 && context.collectives != nullptr) {
+    if (stuck_index >= 0 && context.collectives != nullptr) {
       // All ranks that wait in this collective come here at about the same time. The barrier's
       // error therefore names the ranks that do not wait in it.
-      const WatchedCollective& at = (*collectives)[stuck];
+      const WatchedCollective& at = (*collectives)[stuck_index];
       const absl::Status barrier =
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
                                     .rank = at.comm->group[at.comm->position],
@@ -71,7 +71,7 @@ void CollectiveAborter::Escalate(const RunContext& context,
                                     .key = at.key});
       if (!barrier.ok()) cause = barrier;
     }
-    done(cause);
+    on_cause(cause);
     for (const WatchedCollective& collective : *collectives) {
       if (collective.comm->aborted.exchange(true)) continue;
       static_cast<void>(device->api().comm_abort(collective.comm->handle.get()));
@@ -107,7 +107,7 @@ absl::Status Launch::AbortCause() const {
   return abort_cause_->status;
 }
 
-void Launch::Abort(absl::Time now, const absl::Status& why, int stuck) {
+void Launch::Abort(absl::Time now, const absl::Status& why, int stuck_index) {
   aborting_ = true;
   {
     absl::MutexLock lock(&abort_cause_->mu);
@@ -117,13 +117,13 @@ void Launch::Abort(absl::Time now, const absl::Status& why, int stuck) {
   // before the communicators are aborted.
   grace_ = collectives_->empty() ? timeouts_.cancel_grace : timeouts_.abort_grace;
   give_up_at_ = now + grace_;
-  if (stuck >= 0) give_up_at_ += timeouts_.collective_timeout;
+  if (stuck_index >= 0) give_up_at_ += timeouts_.collective_timeout;
   if (collectives_->empty()) return;
-  aborter_->Escalate(work_.context, collectives_, stuck, why,
-                     [cause = abort_cause_](const absl::Status& status) {
-                       absl::MutexLock lock(&cause->mu);
-                       cause->status = status;
-                     });
+  aborter_->Abort(work_.context, collectives_, stuck_index, why,
+                  [cause = abort_cause_](const absl::Status& status) {
+                    absl::MutexLock lock(&cause->mu);
+                    cause->status = status;
+                  });
 }
 
 // Looks for a reason to abort the launch. A launch that was not wholly enqueued, or was cancelled,
@@ -133,11 +133,11 @@ void Launch::Abort(absl::Time now, const absl::Status& why, int stuck) {
 void Launch::PollCollectives(absl::Time now) {
   if (!work_.enqueue_status.ok()) return Abort(now, work_.enqueue_status, -1);
   if (work_.context.cancel->cancelled()) return Abort(now, work_.context.cancel->status(), -1);
-  for (; next_ < collectives_->size(); ++next_) {
-    const WatchedCollective& collective = (*collectives_)[next_];
-    const absl::StatusOr<bool> begun = device_->Reached(collective.begin);
+  for (; next_collective_ < collectives_->size(); ++next_collective_) {
+    const WatchedCollective& collective = (*collectives_)[next_collective_];
+    const absl::StatusOr<bool> begun = device_->IsReached(collective.begin);
     if (!begun.ok() || !*begun) return;
-    const absl::StatusOr<bool> ended = device_->Reached(collective.end);
+    const absl::StatusOr<bool> ended = device_->IsReached(collective.end);
     if (!ended.ok()) return;
     if (*ended) {
       running_since_.reset();
@@ -154,13 +154,13 @@ void Launch::PollCollectives(absl::Time now) {
                                         ": ", device_->name(), " stood in it for ",
                                         absl::FormatDuration(timeouts_.collective_timeout),
                                         ", though every executor of its group is there")),
-                 static_cast<int>(next_));
+                 static_cast<int>(next_collective_));
   }
 }
 
 bool Launch::Poll(absl::Time now) {
   if (!aborting_) PollCollectives(now);
-  const absl::StatusOr<bool> reached = device_->Reached(work_.end);
+  const absl::StatusOr<bool> reached = device_->IsReached(work_.end);
   if (!reached.ok()) {
     on_fatal_(reached.status());
     return End(aborting_ ? AbortCause() : reached.status());

@@ -63,11 +63,10 @@ class CollectiveAborter {
   // Detaches the threads, which may be blocked for ever. The objects that they use must be leaked.
   void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `stuck` is the index of the collective that waits for a missing peer, or -1. `done` is called
-  // before anything is aborted, with the error that names the peer, or with `why`.
-  void Escalate(const RunContext& context,
-                std::shared_ptr<std::vector<WatchedCollective>> collectives, int stuck,
-                absl::Status why, std::function<void(const absl::Status&)> done)
+  // `stuck_index` is the index of the collective that waits for a missing peer, or -1. `on_cause`
+  // is called before anything is aborted, with the error that names the peer, or with `why`.
+  void Abort(const RunContext& context, std::shared_ptr<std::vector<WatchedCollective>> collectives,
+             int stuck_index, absl::Status why, std::function<void(const absl::Status&)> on_cause)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -110,8 +109,9 @@ class Launch {
   // Aborts the launch if a collective takes too long, if the launch was cancelled, or if it was not
   // wholly enqueued.
   void PollCollectives(absl::Time now);
-  void Abort(absl::Time now, const absl::Status& why, int stuck);
+  void Abort(absl::Time now, const absl::Status& why, int stuck_index);
   absl::Status AbortCause() const;
+  // Ends the launch with this status, and returns true.
   bool End(const absl::Status& status);
 
   const Device* const device_;
@@ -121,7 +121,7 @@ class Launch {
   const std::shared_ptr<LaunchEnd> end_;
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
-  size_t next_ = 0;  // the first collective that has not ended
+  size_t next_collective_ = 0;  // the first collective that has not ended
   // When that collective began to run, as far as Poll has seen; nullopt if it has not begun.
   std::optional<absl::Time> running_since_;
   bool aborting_ = false;

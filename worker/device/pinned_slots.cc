@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<PinnedSlots>> PinnedSlots::Make(const Device* dev
   std::unique_ptr<PinnedSlots> pool(new PinnedSlots(device, base));
   absl::MutexLock lock(&pool->mu_);
   for (int i = 0; i < slots; ++i) {
-    pool->free_.push_back(static_cast<std::byte*>(base) + i * slot_bytes);
+    pool->free_slots_.push_back(static_cast<std::byte*>(base) + i * slot_bytes);
   }
   return pool;
 }
@@ -26,12 +26,12 @@ PinnedSlots::~PinnedSlots() {
 
 PinnedSlotRef PinnedSlots::Take() {
   absl::MutexLock lock(&mu_);
-  if (free_.empty()) return nullptr;
-  std::byte* const address = free_.back();
-  free_.pop_back();
+  if (free_slots_.empty()) return nullptr;
+  std::byte* const address = free_slots_.back();
+  free_slots_.pop_back();
   return {address, [this](std::byte* slot) {
             absl::MutexLock lock(&mu_);
-            free_.push_back(slot);
+            free_slots_.push_back(slot);
           }};
 }
 

@@ -31,7 +31,7 @@ class PinnedSlots {
   const Device* const device_;
   void* const base_;
   absl::Mutex mu_;
-  std::vector<std::byte*> free_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::byte*> free_slots_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker::device

@@ -17,7 +17,7 @@ namespace {
 constexpr char kCudaPlugin[] = "libtessera_cuda.so";
 constexpr char kEntry[] = "tessera_device_api";
 
-absl::Status NoDevices(const std::string& path, absl::string_view why) {
+absl::Status NoDevicesError(const std::string& path, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("GPU plugin ", path, ": ", why));
 }
 
@@ -38,22 +38,25 @@ absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& pa
   const std::string file = path.empty() ? PluginPath(kCudaPlugin) : path;
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return NoDevices(file, absl::StrCat("it does not load: ", dlerror(),
-                                        "; install it, or set TESSERA_CUDA_PLUGIN to its path"));
+    return NoDevicesError(file,
+                          absl::StrCat("it does not load: ", dlerror(),
+                                       "; install it, or set TESSERA_CUDA_PLUGIN to its path"));
   }
   const auto entry = reinterpret_cast<tessera_device_api_fn>(dlsym(library, kEntry));
   if (entry == nullptr) {
-    return NoDevices(file, absl::StrCat("it has no symbol ", kEntry,
-                                        ", so it is not a plugin; correct TESSERA_CUDA_PLUGIN"));
+    return NoDevicesError(file,
+                          absl::StrCat("it has no symbol ", kEntry,
+                                       ", so it is not a plugin; correct TESSERA_CUDA_PLUGIN"));
   }
   const tessera_device_api* const api = entry(TESSERA_DEVICE_API_VERSION);
   if (api == nullptr || api->version != TESSERA_DEVICE_API_VERSION) {
-    return NoDevices(file, absl::StrCat("it does not speak version ", TESSERA_DEVICE_API_VERSION,
-                                        " of the device interface; install the plugin and the "
-                                        "worker from the same release"));
+    return NoDevicesError(file,
+                          absl::StrCat("it does not speak version ", TESSERA_DEVICE_API_VERSION,
+                                       " of the device interface; install the plugin and the "
+                                       "worker from the same release"));
   }
   int32_t count = 0;
-  if (api->device_count(&count) != TESSERA_OK) return NoDevices(file, api->error_text());
+  if (api->device_count(&count) != TESSERA_OK) return NoDevicesError(file, api->error_text());
   return api;
 }
 

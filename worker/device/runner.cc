@@ -1,6 +1,6 @@
-// Enqueues the steps of one launch. device_backend.cc makes a Runner in Enqueue and calls Run, then
-// Join. Consecutive steps that wait for no collective in between form a segment, which becomes a
-// graph, because the launch of a graph costs the host a single call.
+// Enqueues the steps of one launch. device_backend.cc makes a Runner in Enqueue and calls
+// EnqueueAll, then Join. Consecutive steps that wait for no collective in between form a segment,
+// which becomes a graph, because the launch of a graph costs the host a single call.
 #include "worker/device/runner.h"
 
 #include <algorithm>
@@ -25,34 +25,36 @@ constexpr int64_t kGraphNodesMax = 4096;
 
 // Returns the number of graph nodes that the step becomes, at most kGraphNodesMax + 1. Requires
 // that the step does not need the host.
-int64_t NodesOf(const Step& step) {
+int64_t NumGraphNodes(const Step& step) {
   const auto* const loop = std::get_if<program::LoopStep>(&step.what);
   if (loop == nullptr) return 1;
   int64_t body = 0;
-  for (const Step& inner : loop->body) body = std::min(body + NodesOf(inner), kGraphNodesMax + 1);
+  for (const Step& inner : loop->body)
+    body = std::min(body + NumGraphNodes(inner), kGraphNodesMax + 1);
   if (body == 0 || loop->trip_count <= kGraphNodesMax / body) return body * loop->trip_count;
   return kGraphNodesMax + 1;
 }
 
 }  // namespace
 
-absl::Status Runner::Run() {
+absl::Status Runner::EnqueueAll() {
   const Steps& steps = program().steps;
   if (steps.empty()) return absl::OkStatus();
   Graphs::Key key = memory_.arguments;
   key.insert(key.end(), memory_.results.begin(), memory_.results.end());
   key.push_back(memory_.arena);
   key.push_back(static_cast<uint64_t>(context_.mesh_device));
-  return RunList(steps, executable_.graphs.Find(key));
+  return EnqueueList(steps, executable_.graphs.FindOrAdd(key));
 }
 
 absl::Status Runner::Join() {
   if (!collectives_enqueued_) return absl::OkStatus();
-  TESSERA_ASSIGN_OR_RETURN(const EventHandle end, device_.Record(resources_.collective_stream));
-  return Wait(compute_stream(), end);
+  TESSERA_ASSIGN_OR_RETURN(const EventHandle end,
+                           device_.RecordEvent(resources_.collective_stream));
+  return MakeStreamWait(compute_stream(), end);
 }
 
-absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
+absl::Status Runner::MakeStreamWait(tessera_stream* stream, const EventHandle& event) {
   return device_.Check(device_.api().stream_wait(stream, event.get()), "an event");
 }
 
@@ -62,15 +64,15 @@ absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
 // that needs the host, or contains a collective, is run by itself. All other steps are collected
 // into the longest segment whose collectives have been awaited and whose nodes fit into a graph. A
 // wait for a collective ends a segment, because collectives are in no graph (docs/decisions/0005).
-absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) {
+absl::Status Runner::EnqueueList(const Steps& steps, Graphs::GraphSegments* graphs) {
   std::vector<EventHandle> ends(steps.size());  // ends of the collectives
-  int last = -1;                                // the last collective so far
+  int last_collective = -1;                     // index of the last collective so far
   // The compute stream waits for the collectives up to this one.
   int awaited = -1;
   const auto await = [&](int collective) -> absl::Status {
     if (collective <= awaited) return absl::OkStatus();
     awaited = collective;
-    return Wait(compute_stream(), ends[collective]);
+    return MakeStreamWait(compute_stream(), ends[collective]);
   };
   const int size = static_cast<int>(steps.size());
   for (int at = 0; at < size;) {
@@ -82,45 +84,45 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
           EnqueueCollective(std::get<program::CollectiveStep>(step.what));
       if (!end.ok()) return Annotate(end.status(), *label_);
       ends[at] = *std::move(end);
-      last = at++;
+      last_collective = at++;
       continue;
     }
-    const bool host = program::NeedsHost(step);
-    TESSERA_RETURN_IF_ERROR(await(host ? last : step.after));
+    const bool needs_host = program::NeedsHost(step);
+    TESSERA_RETURN_IF_ERROR(await(needs_host ? last_collective : step.after));
     compute_advanced_ = true;
-    if (host || program::ContainsCollective(step)) {
-      TESSERA_RETURN_IF_ERROR(RunLabelled(step));
+    if (needs_host || program::ContainsCollective(step)) {
+      TESSERA_RETURN_IF_ERROR(EnqueueLabelled(step));
       awaited = at++;
       continue;
     }
     int end = at + 1;
-    int64_t nodes = NodesOf(steps[at]);
+    int64_t nodes = NumGraphNodes(steps[at]);
     while (end < size && !program::ContainsCollective(steps[end]) &&
            !program::NeedsHost(steps[end]) && steps[end].after <= awaited) {
-      nodes += NodesOf(steps[end]);
+      nodes += NumGraphNodes(steps[end]);
       if (nodes > kGraphNodesMax) break;
       ++end;
     }
-    TESSERA_RETURN_IF_ERROR(RunSegment(steps, at, end, graphs));
+    TESSERA_RETURN_IF_ERROR(EnqueueSegment(steps, at, end, graphs));
     at = end;
   }
-  return await(last);
+  return await(last_collective);
 }
 
 // Enqueues a segment, as a graph if it has been captured. A single step is launched as fast without
 // a graph, unless it is a loop.
-absl::Status Runner::RunSegment(const Steps& steps, size_t begin, size_t end,
-                                Graphs::GraphSegments* graphs) {
+absl::Status Runner::EnqueueSegment(const Steps& steps, size_t begin, size_t end,
+                                    Graphs::GraphSegments* graphs) {
   const bool use_graph =
       end > begin + 1 || (std::holds_alternative<program::LoopStep>(steps[begin].what) &&
-                          NodesOf(steps[begin]) <= kGraphNodesMax);
-  if (graphs == nullptr || !use_graph) return RunSteps(steps, begin, end);
+                          NumGraphNodes(steps[begin]) <= kGraphNodesMax);
+  if (graphs == nullptr || !use_graph) return EnqueueSteps(steps, begin, end);
   auto it = graphs->find(begin);
   if (it == graphs->end()) {
     TESSERA_ASSIGN_OR_RETURN(GraphHandle captured, Capture(steps, begin, end));
     it = graphs->emplace(begin, std::move(captured)).first;
   }
-  if (it->second.get() == nullptr) return RunSteps(steps, begin, end);
+  if (it->second.get() == nullptr) return EnqueueSteps(steps, begin, end);
   return device_.Check(device_.api().graph_launch(compute_stream(), it->second.get()), "a graph");
 }
 
@@ -128,7 +130,7 @@ absl::Status Runner::RunSegment(const Steps& steps, size_t begin, size_t end,
 absl::StatusOr<GraphHandle> Runner::Capture(const Steps& steps, size_t begin, size_t end) {
   const tessera_device_api& api = device_.api();
   TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(compute_stream()), "recording a graph"));
-  const absl::Status recorded = RunSteps(steps, begin, end);
+  const absl::Status recorded = EnqueueSteps(steps, begin, end);
   tessera_graph* graph = nullptr;
   const int code = api.graph_end(compute_stream(), &graph);
   TESSERA_RETURN_IF_ERROR(recorded);
@@ -137,19 +139,20 @@ absl::StatusOr<GraphHandle> Runner::Capture(const Steps& steps, size_t begin, si
   return GraphHandle(&api, graph);
 }
 
-absl::Status Runner::RunSteps(const Steps& steps, size_t begin, size_t end) {
-  for (size_t at = begin; at < end; ++at) TESSERA_RETURN_IF_ERROR(RunLabelled(steps[at]));
+absl::Status Runner::EnqueueSteps(const Steps& steps, size_t begin, size_t end) {
+  for (size_t at = begin; at < end; ++at) TESSERA_RETURN_IF_ERROR(EnqueueLabelled(steps[at]));
   return absl::OkStatus();
 }
 
-absl::Status Runner::RunLabelled(const Step& step) {
+absl::Status Runner::EnqueueLabelled(const Step& step) {
   label_ = &program().labels[step.label];
   context_.SetOp(*label_, /*waiting=*/false);
-  const absl::Status status = std::visit([this](const auto& what) { return Run(what); }, step.what);
+  const absl::Status status =
+      std::visit([this](const auto& what) { return Enqueue(what); }, step.what);
   return status.ok() ? status : Annotate(status, program().labels[step.label]);
 }
 
-absl::Status Runner::Run(const program::LoopStep& step) {
+absl::Status Runner::Enqueue(const program::LoopStep& step) {
   int64_t& iteration = iterations_[step.number];
   for (iteration = 0; step.condition >= 0 || iteration < step.trip_count; ++iteration) {
     TESSERA_RETURN_IF_ERROR(context_.cancel->status());
@@ -157,15 +160,15 @@ absl::Status Runner::Run(const program::LoopStep& step) {
       TESSERA_ASSIGN_OR_RETURN(const uint8_t goes_on, ReadAs<uint8_t>(step.condition));
       if (goes_on == 0) break;
     }
-    TESSERA_RETURN_IF_ERROR(RunList(step.body, /*graphs=*/nullptr));
+    TESSERA_RETURN_IF_ERROR(EnqueueList(step.body, /*graphs=*/nullptr));
   }
   return absl::OkStatus();
 }
 
-absl::Status Runner::Run(const program::BranchStep& step) {
+absl::Status Runner::Enqueue(const program::BranchStep& step) {
   TESSERA_ASSIGN_OR_RETURN(const int32_t index, ReadAs<int32_t>(step.index));
   const auto last = static_cast<int64_t>(step.branches.size()) - 1;
-  return RunList(step.branches[std::clamp<int64_t>(index, 0, last)], /*graphs=*/nullptr);
+  return EnqueueList(step.branches[std::clamp<int64_t>(index, 0, last)], /*graphs=*/nullptr);
 }
 
 // Returns the value that the steps before have written to the slot, once they have ended.
@@ -204,7 +207,7 @@ uint64_t Runner::AddressOf(int slot_index) const {
 
 // Launches a kernel. An operand that may be unaligned, such as a row of a larger array, is first
 // copied to an aligned address. A result that may be unaligned is copied back afterwards.
-absl::Status Runner::Run(const program::KernelStep& step) {
+absl::Status Runner::Enqueue(const program::KernelStep& step) {
   const codegen::GpuKernel& kernel = executable_.code.kernels[step.kernel];
   const std::vector<codegen::Param>& params = program().kernels[step.kernel].params;
   std::vector<uint64_t> args;
@@ -239,7 +242,7 @@ absl::Status Runner::Run(const program::KernelStep& step) {
 
 // Runs a matmul. Unaligned operands are copied before it, and an unaligned result after it, as for
 // kernels.
-absl::Status Runner::Run(const program::MatmulStep& step) {
+absl::Status Runner::Enqueue(const program::MatmulStep& step) {
   const MatmulRanges ranges = RangesOf(step);
   const uint64_t scratch = memory_.arena + Arena::RoundUp(program().arena_bytes);
   uint64_t aligned = scratch + executable_.matmul_bytes;
@@ -266,7 +269,7 @@ absl::Status Runner::Run(const program::MatmulStep& step) {
   return Copy(compute_stream(), AddressOf(ranges.c.slot), c, ranges.c.bytes);
 }
 
-absl::Status Runner::Run(const program::CopyStep& step) {
+absl::Status Runner::Enqueue(const program::CopyStep& step) {
   const uint64_t to = AddressOf(step.out), from = AddressOf(step.in);
   // This is so if the argument was donated to the result.
   if (to == from) return absl::OkStatus();
@@ -276,7 +279,7 @@ absl::Status Runner::Copy(tessera_stream* stream, uint64_t to, uint64_t from, in
   return device_.Check(device_.api().copy(stream, to, from, bytes), "a copy");
 }
 
-absl::Status Runner::Run(const program::AxisIndexStep& step) {
+absl::Status Runner::Enqueue(const program::AxisIndexStep& step) {
   const auto index =
       static_cast<int32_t>(program().mesh.IndexAlong(context_.mesh_device, step.axes));
   const uint64_t from = resources_.axis_indices.at(index)->address();
@@ -285,11 +288,11 @@ absl::Status Runner::Run(const program::AxisIndexStep& step) {
 
 // Programs for accelerators have no sort steps, because their BuildOptions::sort_scratch_bytes is
 // null.
-absl::Status Runner::Run(const program::SortStep&) {
+absl::Status Runner::Enqueue(const program::SortStep&) {
   return MakeError(ErrorKind::kInternal, "devices have no routine that sorts");
 }
 
-absl::Status Runner::Run(const program::HostStep& step) {
+absl::Status Runner::Enqueue(const program::HostStep& step) {
   TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
   ir::EvalOptions options;
   options.device = context_.mesh_device;
@@ -304,7 +307,7 @@ absl::Status Runner::Run(const program::HostStep& step) {
 }
 
 // Runs a collective in a group of one device, where the result is a copy of the operand.
-absl::Status Runner::Run(const program::CollectiveStep& step) {
+absl::Status Runner::Enqueue(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
   if (ir::InfoOf(step.kind).paired && step.pairs.empty()) {
@@ -317,13 +320,14 @@ absl::Status Runner::Run(const program::CollectiveStep& step) {
 
 absl::StatusOr<EventHandle> Runner::EnqueueCollective(const program::CollectiveStep& step) {
   if (compute_advanced_) {
-    TESSERA_ASSIGN_OR_RETURN(const EventHandle before, device_.Record(resources_.compute_stream));
-    TESSERA_RETURN_IF_ERROR(Wait(collective_stream(), before));
+    TESSERA_ASSIGN_OR_RETURN(const EventHandle before,
+                             device_.RecordEvent(resources_.compute_stream));
+    TESSERA_RETURN_IF_ERROR(MakeStreamWait(collective_stream(), before));
     compute_advanced_ = false;
   }
   collectives_enqueued_ = true;
   TESSERA_RETURN_IF_ERROR(Exchange(step));
-  return device_.Record(resources_.collective_stream);
+  return device_.RecordEvent(resources_.collective_stream);
 }
 
 // Enqueues a collective of several devices on the collective stream and waits until the library has
@@ -335,41 +339,42 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
   const std::vector<int> group = context_.GroupRanks(program().mesh, step.axes);
-  CallKey key{context_.launch, numbers_.Next(group), *label_, std::string(context_.program)};
+  CallKey key{context_.launch, call_numbers_.Next(group), *label_, std::string(context_.program)};
   TESSERA_ASSIGN_OR_RETURN(const GroupCommRef comm,
-                           resources_.group_comms->Get(context_, group, key));
+                           resources_.group_comms->GetOrCreate(context_, group, key));
   const int position = comm->position;
-  tessera_collective what = {.kind = ApiValue(step.kind),
-                             .dtype = ApiValue(step.dtype),
-                             .reduce = ApiValue(step.reduce),
-                             .source = -1,
-                             .target = -1,
-                             .in = in,
-                             .out = out,
-                             .elements = step.elements};
+  tessera_collective collective = {.kind = ApiValue(step.kind),
+                                   .dtype = ApiValue(step.dtype),
+                                   .reduce = ApiValue(step.reduce),
+                                   .source = -1,
+                                   .target = -1,
+                                   .in = in,
+                                   .out = out,
+                                   .elements = step.elements};
   for (const auto& [from, to] : step.pairs) {
-    if (from == position) what.target = to;
-    if (to == position) what.source = from;
+    if (from == position) collective.target = to;
+    if (to == position) collective.source = from;
   }
-  if (ir::InfoOf(step.kind).paired && what.source < 0) {
+  if (ir::InfoOf(step.kind).paired && collective.source < 0) {
     TESSERA_RETURN_IF_ERROR(
         device_.Check(device_.api().fill_zero(collective_stream(), out, bytes), "zeros"));
   }
-  const bool to_itself = what.source == position && what.target == position;
+  const bool to_itself = collective.source == position && collective.target == position;
   if (to_itself && step.kind == ir::CollectiveKind::kPermute)
     return Copy(collective_stream(), out, in, bytes);
   WatchedCollective watched;
   watched.label = *label_;
   watched.key = std::move(key);
   watched.comm = comm;
-  TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(resources_.collective_stream));
+  TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.RecordEvent(resources_.collective_stream));
   // The collective is added even if the call fails, because the part of it that was enqueued must
   // be aborted.
   collectives_.push_back(std::move(watched));
-  const int code = device_.api().collective(comm->handle.get(), collective_stream(), &what);
+  const int code = device_.api().collective(comm->handle.get(), collective_stream(), &collective);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
   TESSERA_RETURN_IF_ERROR(resources_.group_comms->AwaitReady(*comm, context_, *label_));
-  TESSERA_ASSIGN_OR_RETURN(collectives_.back().end, device_.Record(resources_.collective_stream));
+  TESSERA_ASSIGN_OR_RETURN(collectives_.back().end,
+                           device_.RecordEvent(resources_.collective_stream));
   return absl::OkStatus();
 }
 

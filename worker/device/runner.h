@@ -51,9 +51,9 @@ class Runner {
 
   // Enqueues all steps. An error names the step that was not enqueued. The steps before it were
   // enqueued.
-  absl::Status Run();
+  absl::Status EnqueueAll();
   // Makes later work on the compute stream wait for the launch's collectives. It must be called
-  // even after a Run that failed. An error means that the device is lost.
+  // even after an EnqueueAll that failed. An error means that the device is lost.
   absl::Status Join();
 
   // Returns the collectives that have been enqueued since the last call.
@@ -68,23 +68,23 @@ class Runner {
 
   // Enqueues the steps of the program, of a loop's body or of a branch. Work that is enqueued later
   // on the compute stream waits for their collectives. Captures no graphs if `graphs` is null.
-  absl::Status RunList(const Steps& steps, Graphs::GraphSegments* graphs);
-  absl::Status RunSegment(const Steps& steps, size_t begin, size_t end,
-                          Graphs::GraphSegments* graphs);
-  absl::Status RunSteps(const Steps& steps, size_t begin, size_t end);
+  absl::Status EnqueueList(const Steps& steps, Graphs::GraphSegments* graphs);
+  absl::Status EnqueueSegment(const Steps& steps, size_t begin, size_t end,
+                              Graphs::GraphSegments* graphs);
+  absl::Status EnqueueSteps(const Steps& steps, size_t begin, size_t end);
   absl::StatusOr<GraphHandle> Capture(const Steps& steps, size_t begin, size_t end);
-  absl::Status RunLabelled(const program::Step& step);
-  absl::Status Wait(tessera_stream* stream, const EventHandle& event);
+  absl::Status EnqueueLabelled(const program::Step& step);
+  absl::Status MakeStreamWait(tessera_stream* stream, const EventHandle& event);
 
-  absl::Status Run(const program::KernelStep& step);
-  absl::Status Run(const program::MatmulStep& step);
-  absl::Status Run(const program::CollectiveStep& step);
-  absl::Status Run(const program::AxisIndexStep& step);
-  absl::Status Run(const program::CopyStep& step);
-  absl::Status Run(const program::SortStep& step);
-  absl::Status Run(const program::HostStep& step);
-  absl::Status Run(const program::LoopStep& step);
-  absl::Status Run(const program::BranchStep& step);
+  absl::Status Enqueue(const program::KernelStep& step);
+  absl::Status Enqueue(const program::MatmulStep& step);
+  absl::Status Enqueue(const program::CollectiveStep& step);
+  absl::Status Enqueue(const program::AxisIndexStep& step);
+  absl::Status Enqueue(const program::CopyStep& step);
+  absl::Status Enqueue(const program::SortStep& step);
+  absl::Status Enqueue(const program::HostStep& step);
+  absl::Status Enqueue(const program::LoopStep& step);
+  absl::Status Enqueue(const program::BranchStep& step);
   template <class T>
   absl::StatusOr<T> ReadAs(int slot);
   // Enqueues the collective on its stream. Returns the event at its end.
@@ -102,7 +102,7 @@ class Runner {
   const HostAccess host_;
   std::vector<int64_t> iterations_;     // current iteration of each loop of the program
   const std::string* label_ = nullptr;  // label of the current step
-  CallNumbers numbers_;
+  CallNumbers call_numbers_;
   std::vector<WatchedCollective> collectives_;
   bool collectives_enqueued_ = false;
   // Whether work was enqueued on the compute stream since the collective stream last waited for it.

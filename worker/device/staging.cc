@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device,
                                                        CompletionPoller* completion,
                                                        StagingOptions options) {
   std::unique_ptr<Staging> staging(new Staging(device, completion, options));
-  for (int i = 0; i < options.channels; ++i) {
+  for (int i = 0; i < options.num_channels; ++i) {
     auto channel = std::make_unique<Channel>();
     channel->queue = i;
     TESSERA_ASSIGN_OR_RETURN(channel->stream, device->NewStream(/*high_priority=*/true));
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Staging>> Staging::Make(const Device* device,
         "pinned memory for copies"));
     channel->pinned = static_cast<std::byte*>(pinned);
     absl::MutexLock lock(&staging->mu_);
-    staging->free_.push_back(channel.get());
+    staging->free_channels_.push_back(channel.get());
     staging->channels_.push_back(std::move(channel));
   }
   return staging;
@@ -48,24 +48,25 @@ Staging::~Staging() {
   }
 }
 
-absl::StatusOr<Staging::Channel*> Staging::Take() {
+absl::StatusOr<Staging::Channel*> Staging::TakeChannel() {
   absl::MutexLock lock(&mu_);
-  const auto has_free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !free_.empty(); };
+  const auto has_free = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !free_channels_.empty(); };
   if (!mu_.AwaitWithTimeout(absl::Condition(&has_free), options_.timeout)) {
     return MakeError(ErrorKind::kWorkerLost,
                      absl::StrCat(device_->name(), ": no channel for a copy came free within ",
                                   absl::FormatDuration(options_.timeout)));
   }
-  Channel* channel = free_.back();
-  free_.pop_back();
+  Channel* channel = free_channels_.back();
+  free_channels_.pop_back();
   return channel;
 }
 
 absl::Status Staging::Wait(Channel& channel) {
-  TESSERA_ASSIGN_OR_RETURN(EventHandle event, device_->Record(channel.stream));
+  TESSERA_ASSIGN_OR_RETURN(EventHandle event, device_->RecordEvent(channel.stream));
   const auto end = std::make_shared<CopyEnd>();
   completion_->Add(channel.queue, [device = device_, event = std::move(event), end](absl::Time) {
-    const absl::StatusOr<bool> reached = device->Reached(event);
+    const absl::StatusOr<bool> reached = device->IsReached(event);
     if (reached.ok() && !*reached) return false;
     end->status = reached.status();
     end->notification.Notify();
@@ -77,21 +78,21 @@ absl::Status Staging::Wait(Channel& channel) {
                                 absl::FormatDuration(options_.timeout)));
 }
 
-absl::Status Staging::InChunks(
+absl::Status Staging::CopyInChunks(
     int64_t bytes,
     absl::FunctionRef<absl::Status(Channel& channel, int64_t at, int64_t chunk)> copy) {
-  TESSERA_ASSIGN_OR_RETURN(Channel* const channel, Take());
+  TESSERA_ASSIGN_OR_RETURN(Channel* const channel, TakeChannel());
   absl::Status status;
   for (int64_t at = 0; at < bytes && status.ok(); at += options_.channel_bytes) {
     status = copy(*channel, at, std::min(options_.channel_bytes, bytes - at));
   }
   absl::MutexLock lock(&mu_);
-  free_.push_back(channel);
+  free_channels_.push_back(channel);
   return status;
 }
 
 absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes) {
-  return InChunks(bytes, [&](Channel& channel, int64_t at, int64_t chunk) -> absl::Status {
+  return CopyInChunks(bytes, [&](Channel& channel, int64_t at, int64_t chunk) -> absl::Status {
     std::memcpy(channel.pinned, from + at, chunk);
     TESSERA_RETURN_IF_ERROR(device_->Check(
         device_->api().copy_to_device(channel.stream.get(), to + at, channel.pinned, chunk),
@@ -101,7 +102,7 @@ absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes
 }
 
 absl::Status Staging::ToHost(std::byte* to, uint64_t from, int64_t bytes) {
-  return InChunks(bytes, [&](Channel& channel, int64_t at, int64_t chunk) -> absl::Status {
+  return CopyInChunks(bytes, [&](Channel& channel, int64_t at, int64_t chunk) -> absl::Status {
     TESSERA_RETURN_IF_ERROR(device_->Check(
         device_->api().copy_to_host(channel.stream.get(), channel.pinned, from + at, chunk),
         "a copy from the device"));

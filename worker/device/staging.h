@@ -20,7 +20,7 @@
 namespace tessera::worker::device {
 
 struct StagingOptions {
-  int channels = 2;
+  int num_channels = 2;
   int64_t channel_bytes = int64_t{4} << 20;
   // The bound of the wait for a free channel, and for each chunk.
   absl::Duration timeout = absl::Seconds(30);
@@ -49,9 +49,9 @@ class Staging {
 
   Staging(const Device* device, CompletionPoller* completion, StagingOptions options)
       : device_(device), completion_(completion), options_(options) {}
-  absl::StatusOr<Channel*> Take() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Channel*> TakeChannel() ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `copy` for each chunk, on one channel.
-  absl::Status InChunks(
+  absl::Status CopyInChunks(
       int64_t bytes,
       absl::FunctionRef<absl::Status(Channel& channel, int64_t at, int64_t chunk)> copy)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -63,7 +63,7 @@ class Staging {
   const StagingOptions options_;
   std::vector<std::unique_ptr<Channel>> channels_;
   absl::Mutex mu_;
-  std::vector<Channel*> free_ ABSL_GUARDED_BY(mu_);
+  std::vector<Channel*> free_channels_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker::device
