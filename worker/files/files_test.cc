@@ -34,7 +34,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-std::string Little(uint64_t value) {
+std::string LittleEndian(uint64_t value) {
   std::string out;
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xff));
   return out;
@@ -48,13 +48,13 @@ absl::StatusOr<Index> IndexOf(FileFormat format, const std::string& file) {
                    });
 }
 
-TEST(SafetensorsTest, WhatOthersWriteIsRead) {
+TEST(SafetensorsTest, AHeaderOfAnotherToolIsRead) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"}, "b\"\u00e9":{"data_offsets":[8,10],"dtype":"BF16",)"
       R"("shape":[]},"a":{"dtype":"F32","shape":[1, 2],"data_offsets":[0,8]}}  )";
   TESSERA_ASSERT_OK_AND_ASSIGN(
-      const Index index,
-      IndexOf(FileFormat::kSafetensors, Little(header.size()) + header + std::string(10, 'x')));
+      const Index index, IndexOf(FileFormat::kSafetensors,
+                                 LittleEndian(header.size()) + header + std::string(10, 'x')));
   ASSERT_EQ(index.entries.size(), 2u);
   const int64_t data = 8 + static_cast<int64_t>(header.size());
   EXPECT_EQ(index.entries[0].array, (FileArrayInfo{"a", DType::kF32, {1, 2}}));
@@ -64,7 +64,7 @@ TEST(SafetensorsTest, WhatOthersWriteIsRead) {
 }
 
 // Each row is a header with one mistake, and the place and reason that the error must name.
-TEST(SafetensorsTest, WhatIsWrongIsRefusedWithItsPlace) {
+TEST(SafetensorsTest, AnInvalidHeaderIsRefusedWithItsPlace) {
   const auto parse = [](const std::string& header, int64_t bytes = 8) {
     return ParseSafetensors(header, bytes).status();
   };
@@ -96,11 +96,11 @@ TEST(SafetensorsTest, WhatIsWrongIsRefusedWithItsPlace) {
   EXPECT_THAT(parse(std::string(100'000, '{')), ReasonIs("FILE_CORRUPT"));
   EXPECT_THAT(parse("{\"\\ud800\":1}"), ReasonIs("FILE_CORRUPT", "surrogate"));
   EXPECT_THAT(IndexOf(FileFormat::kSafetensors, "short"), ReasonIs("FILE_CORRUPT"));
-  EXPECT_THAT(IndexOf(FileFormat::kSafetensors, Little(uint64_t{1} << 62) + "{}"),
+  EXPECT_THAT(IndexOf(FileFormat::kSafetensors, LittleEndian(uint64_t{1} << 62) + "{}"),
               ReasonIs("FILE_CORRUPT", "a header of"));
 }
 
-TEST(NumpyTest, WhatIsWrongIsRefused) {
+TEST(NumpyTest, AnInvalidHeaderIsRefused) {
   const auto parse = [](const std::string& header, int64_t bytes) {
     return ParseNumpy(header, bytes);
   };
@@ -140,7 +140,7 @@ TEST(IndexTest, HeadersAreReadAsTheyWereMade) {
   }
 }
 
-TEST(PathTest, OnlyPlainPathsBelowAreTaken) {
+TEST(PathTest, OnlyRelativePathsInsideTheFolderAreAccepted) {
   EXPECT_THAT(api::CheckFilePath("runs/7/model.safetensors"),
               IsOkAndHolds(FileFormat::kSafetensors));
   EXPECT_THAT(api::CheckFilePath("x.npy"), IsOkAndHolds(FileFormat::kNumpy));
@@ -164,7 +164,7 @@ class FolderTest : public ::testing::Test {
     std::error_code ignored;
     fs::remove_all(root_, ignored);
   }
-  std::string Bytes(const std::string& path) {
+  std::string ReadFile(const std::string& path) {
     std::stringstream text;
     text << std::ifstream(root_ / path).rdbuf();
     return text.str();
@@ -179,7 +179,7 @@ class FolderTest : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(FolderTest, LinksLeadNowhere) {
+TEST_F(FolderTest, LinksAreNotFollowed) {
   std::ofstream(root_ / "x.npy") << "here";
   fs::create_symlink(root_ / "x.npy", root_ / "link.npy");
   fs::create_directory_symlink("/tmp", root_ / "out");
@@ -190,13 +190,13 @@ TEST_F(FolderTest, LinksLeadNowhere) {
   EXPECT_EQ(bytes, 4);
   EXPECT_THAT(folder.Open("link.npy", &bytes), ReasonIs("VALUE_ERROR", "links"));
   EXPECT_FALSE(folder.Open("out/x.npy", &bytes).ok());
-  EXPECT_FALSE(folder.Find("out/x.npy", /*make=*/true).ok());
+  EXPECT_FALSE(folder.Locate("out/x.npy", /*make_directories=*/true).ok());
   EXPECT_THAT(folder.Open("pipe.npy", &bytes), ReasonIs("FILE_NOT_FOUND"));
   EXPECT_THAT(folder.Open("no/x.npy", &bytes), ReasonIs("FILE_NOT_FOUND"));
   EXPECT_THAT(FilesRoot("").Open("x.npy", &bytes), ReasonIs("FILES_DISABLED", "--files-dir"));
 }
 
-TEST_F(FolderTest, WhoSeesTheSameFolderReadsTheSameName) {
+TEST_F(FolderTest, AllProcessesReadTheSameIdentityOfAFolder) {
   std::vector<std::string> names(8);
   std::vector<std::thread> threads;
   for (std::string& name : names)
@@ -222,15 +222,15 @@ class TaskTest : public FolderTest {
     for (int64_t i = 0; i < columns_.num_elements(); ++i) columns_.Set(i, static_cast<double>(i));
   }
   api::SaveShards Part(int part, bool overwrite = false) {
-    api::SaveShards c;
-    c.path = "deep/model.safetensors";
-    c.token = "1";
-    c.overwrite = overwrite;
-    c.part = part;
-    c.parts = kParts;
-    c.arrays = {{"rows", DType::kBF16, {6, 10}}, {"columns", DType::kF64, {4, 9}}};
-    c.shards = Shards(part);
-    return c;
+    api::SaveShards command;
+    command.path = "deep/model.safetensors";
+    command.token = "1";
+    command.overwrite = overwrite;
+    command.part = part;
+    command.parts = kParts;
+    command.arrays = {{"rows", DType::kBF16, {6, 10}}, {"columns", DType::kF64, {4, 9}}};
+    command.shards = Shards(part);
+    return command;
   }
   static std::vector<api::FileShard> Shards(int part) {
     return {{0, 7, part, {2 * part, 0}, {2, 10}}, {1, 8, part, {0, 3 * part}, {4, 3}}};
@@ -267,10 +267,10 @@ class TaskTest : public FolderTest {
 };
 
 // Three parts save one file; it is then loaded by shards that are cut in another way.
-TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
+TEST_F(TaskTest, AFileSavedInPartsMayBeLoadedByOtherShards) {
   for (const absl::Status& end : SaveAll()) ASSERT_THAT(end, IsOk());
   EXPECT_EQ(NumFiles(), 1) << "nothing is left beside it";
-  const std::string file = Bytes("deep/model.safetensors");
+  const std::string file = ReadFile("deep/model.safetensors");
   TESSERA_ASSERT_OK_AND_ASSIGN(const Index index, IndexOf(FileFormat::kSafetensors, file));
   const Entry* columns = index.Find("columns");
   ASSERT_NE(columns, nullptr);
@@ -303,22 +303,22 @@ TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
               ReasonIs("FILE_NOT_FOUND", "since it was inspected"));
 }
 
-TEST_F(TaskTest, AFileThatIsThereStaysUnlessItIsOverwritten) {
+TEST_F(TaskTest, AnExistingFileIsKeptUnlessOverwriteIsSet) {
   for (const absl::Status& end : SaveAll()) ASSERT_THAT(end, IsOk());
-  const std::string before = Bytes("deep/model.safetensors");
+  const std::string before = ReadFile("deep/model.safetensors");
   columns_.Set(0, 123);
   // A save of one part only, so that nobody waits for it.
   api::SaveShards alone = Part(0);
   alone.parts = 1;
   alone.token = "2";
   EXPECT_THAT(Save(FilesRoot(root_), alone, SaveHooks()), ReasonIs("ALREADY_EXISTS", "overwrite"));
-  EXPECT_EQ(Bytes("deep/model.safetensors"), before);
+  EXPECT_EQ(ReadFile("deep/model.safetensors"), before);
   for (const absl::Status& end : SaveAll(/*overwrite=*/true, "3")) ASSERT_THAT(end, IsOk());
-  EXPECT_NE(Bytes("deep/model.safetensors"), before);
+  EXPECT_NE(ReadFile("deep/model.safetensors"), before);
   EXPECT_EQ(NumFiles(), 1);
 }
 
-TEST_F(TaskTest, APartThatFailsLeavesNothing) {
+TEST_F(TaskTest, AFailedPartLeavesNoFile) {
   std::vector<absl::Status> ends(2);
   std::thread other([&] {
     api::SaveShards command = Part(1);
@@ -355,7 +355,7 @@ class FullDiskTest : public TaskTest {
   bool mounted_ = false;
 };
 
-TEST_F(FullDiskTest, SaysThatThereIsNoSpaceAndLeavesNothing) {
+TEST_F(FullDiskTest, AFullDiskGivesNoSpaceAndLeavesNoFile) {
   const Array large(DType::kF32, {1 << 16});
   api::SaveShards command;
   command.path = "large.safetensors";
@@ -378,12 +378,12 @@ TEST(FileErrorTest, OnlyAFullDiskIsNoSpace) {
   EXPECT_THAT(FileError("x", EIO), ReasonIs("INTERNAL"));
 }
 
-TEST_F(TaskTest, APartInAnotherFolderSaysSo) {
+TEST_F(TaskTest, APartInAnotherFolderIsReported) {
   EXPECT_THAT(Save(FilesRoot(root_), Part(1), SaveHooks(), absl::Milliseconds(50)),
               ReasonIs("FILES_DISABLED", "share"));
 }
 
-TEST_F(TaskTest, PartZeroIsCancelledWhileItWaits) {
+TEST_F(TaskTest, PartZeroMayBeCancelledWhileItWaits) {
   Hooks hooks = SaveHooks();
   int waits = 0;
   hooks.wait = [&](absl::Duration) {
@@ -393,7 +393,7 @@ TEST_F(TaskTest, PartZeroIsCancelledWhileItWaits) {
   EXPECT_EQ(NumFiles(), 0);
 }
 
-TEST_F(TaskTest, AbandonedFilesGoAndFreshOnesStay) {
+TEST_F(TaskTest, OnlyAbandonedTemporaryFilesAreDeleted) {
   fs::create_directories(root_ / "deep");
   for (const char* token : {"old", "new"}) {
     std::ofstream(root_ / absl::StrCat("deep/.model.safetensors.tessera-", token)) << "x";

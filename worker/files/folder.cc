@@ -73,7 +73,8 @@ absl::Status FileError(const std::string& what, int error) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-absl::StatusOr<FilesRoot::Location> FilesRoot::Find(const std::string& path, bool make) const {
+absl::StatusOr<FilesRoot::Location> FilesRoot::Locate(const std::string& path,
+                                                      bool make_directories) const {
   if (path_.empty()) {
     return MakeError(ErrorKind::kFilesDisabled,
                      "files: this worker has no folder of files; start it with --files-dir");
@@ -86,7 +87,7 @@ absl::StatusOr<FilesRoot::Location> FilesRoot::Find(const std::string& path, boo
   parts.pop_back();
   for (const std::string& part : parts) {
     const int at = location.directory.get();
-    if (make && mkdirat(at, part.c_str(), 0755) != 0 && errno != EEXIST) {
+    if (make_directories && mkdirat(at, part.c_str(), 0755) != 0 && errno != EEXIST) {
       return FileError(absl::StrCat("files: ", part, " in ", path), errno);
     }
     UniqueFd next(openat(at, part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -97,7 +98,7 @@ absl::StatusOr<FilesRoot::Location> FilesRoot::Find(const std::string& path, boo
 }
 
 absl::StatusOr<UniqueFd> FilesRoot::Open(const std::string& path, int64_t* bytes) const {
-  TESSERA_ASSIGN_OR_RETURN(const Location location, Find(path, /*make=*/false));
+  TESSERA_ASSIGN_OR_RETURN(const Location location, Locate(path, /*make_directories=*/false));
   // Without O_NONBLOCK, opening a named pipe would block until it has a writer.
   UniqueFd fd(openat(location.directory.get(), location.name.c_str(),
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));

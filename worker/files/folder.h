@@ -18,14 +18,14 @@ class FilesRoot {
   // it is used.
   explicit FilesRoot(std::string path) : path_(std::move(path)) {}
 
-  // A file under the root: its directory, and its name in that directory. Find requires a `path`
-  // that has passed CheckFilePath. If `make` is true, it creates missing directories; otherwise it
-  // returns FILE_NOT_FOUND for them.
+  // A file under the root: its directory, and its name in that directory. Locate requires a `path`
+  // that has passed CheckFilePath. If `make_directories` is true, it creates missing directories;
+  // otherwise it returns FILE_NOT_FOUND for them.
   struct Location {
     UniqueFd directory;
     std::string name;
   };
-  absl::StatusOr<Location> Find(const std::string& path, bool make) const;
+  absl::StatusOr<Location> Locate(const std::string& path, bool make_directories) const;
 
   // Opens a regular file for reading and sets `*bytes` to its size. Returns FILE_NOT_FOUND if there
   // is no such file.

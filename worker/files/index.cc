@@ -27,12 +27,12 @@ using ir::DType;
 constexpr size_t kRankMax = 32;
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 // Size in bytes of the field that holds the header's length.
-constexpr int64_t kSafetensorsPrefix = 8;
+constexpr int64_t kSafetensorsPrefixBytes = 8;
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
 constexpr int64_t kNumpyAlign = 64;
 constexpr int64_t kSafetensorsAlign = 8;
 
-absl::Status Corrupt(absl::string_view format, absl::string_view why) {
+absl::Status CorruptError(absl::string_view format, absl::string_view why) {
   return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(format, ": ", why));
 }
 
@@ -122,7 +122,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   absl::StatusOr<std::vector<Entry>> Read() {
     const CountingIterator begin(text_.data(), &bytes_read_),
         end(text_.data() + text_.size(), nullptr);
-    if (!nlohmann::json::sax_parse(begin, end, this)) return Corrupt("safetensors", error_);
+    if (!nlohmann::json::sax_parse(begin, end, this)) return CorruptError("safetensors", error_);
     return std::move(entries_);
   }
 
@@ -235,22 +235,25 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 };
 
 absl::StatusOr<Index> ReadSafetensors(int64_t file_bytes, const ReadAt& read_at) {
-  unsigned char prefix[kSafetensorsPrefix];
-  if (file_bytes < kSafetensorsPrefix) return Corrupt("safetensors", "shorter than 8 bytes");
-  TESSERA_RETURN_IF_ERROR(read_at(0, kSafetensorsPrefix, reinterpret_cast<char*>(prefix)));
+  unsigned char prefix[kSafetensorsPrefixBytes];
+  if (file_bytes < kSafetensorsPrefixBytes)
+    return CorruptError("safetensors", "shorter than 8 bytes");
+  TESSERA_RETURN_IF_ERROR(read_at(0, kSafetensorsPrefixBytes, reinterpret_cast<char*>(prefix)));
   uint64_t size = 0;
   for (int i = 7; i >= 0; --i) size = size << 8 | prefix[i];
-  if (size > static_cast<uint64_t>(std::min(kHeaderBytesMax, file_bytes - kSafetensorsPrefix))) {
-    return Corrupt("safetensors", absl::StrCat("a header of ", size, " bytes in a file of ",
-                                               file_bytes, "; at most ", kHeaderBytesMax));
+  if (size >
+      static_cast<uint64_t>(std::min(kHeaderBytesMax, file_bytes - kSafetensorsPrefixBytes))) {
+    return CorruptError("safetensors", absl::StrCat("a header of ", size, " bytes in a file of ",
+                                                    file_bytes, "; at most ", kHeaderBytesMax));
   }
   std::string header(size, '\0');
-  const int64_t data = kSafetensorsPrefix + static_cast<int64_t>(size);
-  TESSERA_RETURN_IF_ERROR(read_at(kSafetensorsPrefix, static_cast<int64_t>(size), header.data()));
+  const int64_t data_offset = kSafetensorsPrefixBytes + static_cast<int64_t>(size);
+  TESSERA_RETURN_IF_ERROR(
+      read_at(kSafetensorsPrefixBytes, static_cast<int64_t>(size), header.data()));
   Index index;
   index.file_bytes = file_bytes;
-  TESSERA_ASSIGN_OR_RETURN(index.entries, ParseSafetensors(header, file_bytes - data));
-  for (Entry& entry : index.entries) entry.offset += data;
+  TESSERA_ASSIGN_OR_RETURN(index.entries, ParseSafetensors(header, file_bytes - data_offset));
+  for (Entry& entry : index.entries) entry.offset += data_offset;
   return index;
 }
 
@@ -359,22 +362,24 @@ class NumpyReader {
 absl::StatusOr<Index> ReadNumpy(int64_t file_bytes, const ReadAt& read_at) {
   // The prefix is the magic, the version, and the length in 2 bytes (version 1) or 4 bytes.
   unsigned char prefix[12] = {};
-  if (file_bytes < 10) return Corrupt("npy", "shorter than 10 bytes");
+  if (file_bytes < 10) return CorruptError("npy", "shorter than 10 bytes");
   TESSERA_RETURN_IF_ERROR(
       read_at(0, std::min<int64_t>(file_bytes, 12), reinterpret_cast<char*>(prefix)));
   if (std::memcmp(prefix, kNumpyMagic.data(), kNumpyMagic.size()) != 0) {
-    return Corrupt("npy", "it does not begin with \\x93NUMPY");
+    return CorruptError("npy", "it does not begin with \\x93NUMPY");
   }
   const int version = prefix[6];
   if (version < 1 || version > 3 || prefix[7] != 0) {
-    return Corrupt("npy", absl::StrCat("version ", version, ".", prefix[7], " is unknown here"));
+    return CorruptError("npy",
+                        absl::StrCat("version ", version, ".", prefix[7], " is unknown here"));
   }
   int64_t size = prefix[8] | prefix[9] << 8;
   if (version > 1)
     size |= static_cast<int64_t>(prefix[10]) << 16 | static_cast<int64_t>(prefix[11]) << 24;
   const int64_t begin = version > 1 ? 12 : 10;
   if (size > std::min(kHeaderBytesMax, file_bytes - begin)) {
-    return Corrupt("npy", absl::StrCat("a header of ", size, " bytes in a file of ", file_bytes));
+    return CorruptError("npy",
+                        absl::StrCat("a header of ", size, " bytes in a file of ", file_bytes));
   }
   std::string header(static_cast<size_t>(size), '\0');
   TESSERA_RETURN_IF_ERROR(read_at(begin, size, header.data()));
@@ -402,15 +407,15 @@ absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int
   int64_t end = 0;
   for (const Entry& entry : entries) {
     if (entry.offset != end) {
-      return Corrupt("safetensors",
-                     absl::StrCat("tensor '", entry.array.name, "' begins at ", entry.offset,
-                                  "; the tensors before it end at ", end));
+      return CorruptError("safetensors",
+                          absl::StrCat("tensor '", entry.array.name, "' begins at ", entry.offset,
+                                       "; the tensors before it end at ", end));
     }
     end += entry.bytes();
   }
   if (end != data_bytes) {
-    return Corrupt("safetensors", absl::StrCat("the tensors end at ", end, ", the file at ",
-                                               data_bytes, " behind the header"));
+    return CorruptError("safetensors", absl::StrCat("the tensors end at ", end, ", the file at ",
+                                                    data_bytes, " behind the header"));
   }
   return entries;
 }
@@ -419,12 +424,12 @@ absl::StatusOr<FileArrayInfo> ParseNumpy(std::string_view header, int64_t data_b
   NumpyReader reader(header);
   FileArrayInfo array;
   bool fortran = false;
-  if (!reader.Read(&array, &fortran)) return Corrupt("npy", reader.error());
+  if (!reader.Read(&array, &fortran)) return CorruptError("npy", reader.error());
   const std::optional<int64_t> bytes = BytesOf(array);
   if (!bytes || *bytes != data_bytes) {
-    return Corrupt("npy", absl::StrCat(ir::MakeType(array.dtype, {}).ToString(), " (",
-                                       absl::StrJoin(array.shape, ", "), ") and ", data_bytes,
-                                       " bytes of data"));
+    return CorruptError("npy", absl::StrCat(ir::MakeType(array.dtype, {}).ToString(), " (",
+                                            absl::StrJoin(array.shape, ", "), ") and ", data_bytes,
+                                            " bytes of data"));
   }
   if (fortran && array.shape.size() > 1) {
     return MakeError(ErrorKind::kNotImplemented,

@@ -34,7 +34,7 @@ constexpr absl::Duration kFirstPoll = absl::Milliseconds(2), kLastPoll = absl::M
 // A partial file that has not changed for this long belongs to a process that died.
 constexpr int64_t kAbandonedSeconds = 3600;
 
-absl::Status Errno(const std::string& what) {
+absl::Status ErrnoError(const std::string& what) {
   return FileError(absl::StrCat("files: ", what), errno);
 }
 
@@ -42,7 +42,7 @@ std::string HiddenName(const std::string& name, const std::string& token) {
   return absl::StrCat(".", name, ".tessera-", token);
 }
 
-absl::Status Exists(const std::string& path) {
+absl::Status ExistsError(const std::string& path) {
   return MakeError(
       ErrorKind::kAlreadyExists,
       absl::StrCat("files: ", path, " exists already; set overwrite, or choose another path"));
@@ -75,21 +75,21 @@ class Draft {
       : command_(&command),
         location_(std::move(location)),
         hidden_(HiddenName(location_.name, command.token)),
-        statuses_at_(index.file_bytes),
+        statuses_offset_(index.file_bytes),
         fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
   absl::Status SetStatus(PartStatus status) const {
     const char byte = static_cast<char>(status);
-    if (status == PartStatus::kWritten && fdatasync(fd()) != 0) return Errno("fdatasync");
-    return WriteAll(fd(), statuses_at_ + command_->part, 1, &byte);
+    if (status == PartStatus::kWritten && fdatasync(fd()) != 0) return ErrnoError("fdatasync");
+    return WriteAll(fd(), statuses_offset_ + command_->part, 1, &byte);
   }
   // Part 0 only: waits until all parts are written, or one has failed.
   absl::Status AwaitOthers(const Hooks& hooks) const {
     std::vector<char> statuses(static_cast<size_t>(command_->parts));
     absl::Duration poll = kFirstPoll;
     while (true) {
-      TESSERA_RETURN_IF_ERROR(ReadAll(fd(), statuses_at_, command_->parts, statuses.data()));
+      TESSERA_RETURN_IF_ERROR(ReadAll(fd(), statuses_offset_, command_->parts, statuses.data()));
       for (int32_t part = 0; part < command_->parts; ++part) {
         if (statuses[part] == static_cast<char>(PartStatus::kFailed)) {
           return MakeError(ErrorKind::kPeerFailed,
@@ -107,14 +107,14 @@ class Draft {
   // Part 0 only: cuts the status bytes off, syncs the file and gives it its final name.
   absl::Status Publish() const {
     const int directory = location_.directory.get();
-    if (ftruncate(fd(), statuses_at_) != 0) return Errno("ftruncate");
-    if (fsync(fd()) != 0) return Errno("fsync");
+    if (ftruncate(fd(), statuses_offset_) != 0) return ErrnoError("ftruncate");
+    if (fsync(fd()) != 0) return ErrnoError("fsync");
     if (command_->overwrite) {
       if (renameat(directory, hidden_.c_str(), directory, location_.name.c_str()) != 0) {
-        return Errno("rename");
+        return ErrnoError("rename");
       }
     } else if (linkat(directory, hidden_.c_str(), directory, location_.name.c_str(), 0) != 0) {
-      return errno == EEXIST ? Exists(command_->path) : Errno("link");
+      return errno == EEXIST ? ExistsError(command_->path) : ErrnoError("link");
     } else {
       unlinkat(directory, hidden_.c_str(), 0);
     }
@@ -128,7 +128,7 @@ class Draft {
   const api::SaveShards* command_;
   FilesRoot::Location location_;
   std::string hidden_;
-  int64_t statuses_at_;
+  int64_t statuses_offset_;
   UniqueFd fd_;
 };
 
@@ -139,23 +139,24 @@ class Draft {
 absl::StatusOr<Draft> OpenDraft(const FilesRoot& root, const api::SaveShards& command,
                                 const std::string& header, const Index& index, const Hooks& hooks,
                                 absl::Duration timeout) {
-  TESSERA_ASSIGN_OR_RETURN(FilesRoot::Location location, root.Find(command.path, /*make=*/true));
+  TESSERA_ASSIGN_OR_RETURN(FilesRoot::Location location,
+                           root.Locate(command.path, /*make_directories=*/true));
   const std::string hidden = HiddenName(location.name, command.token);
   const int at = location.directory.get();
   if (command.part == 0) {
     struct stat about = {};
     if (!command.overwrite &&
         fstatat(at, location.name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0) {
-      return Exists(command.path);
+      return ExistsError(command.path);
     }
     RemoveAbandoned(location);
     UniqueFd fd(
         openat(at, hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-    if (!fd.ok()) return Errno(absl::StrCat("cannot make ", hidden));
+    if (!fd.ok()) return ErrnoError(absl::StrCat("cannot make ", hidden));
     Draft draft(command, std::move(location), index, std::move(fd));
     absl::Status made = WriteAll(draft.fd(), 0, static_cast<int64_t>(header.size()), header.data());
     if (made.ok() && ftruncate(draft.fd(), index.file_bytes + command.parts) != 0) {
-      made = Errno("ftruncate");
+      made = ErrnoError("ftruncate");
     }
     if (!made.ok()) {
       draft.Remove();
@@ -203,22 +204,22 @@ absl::Status WriteShards(const api::SaveShards& command, const Index& index, int
   return absl::OkStatus();
 }
 
-struct Opened {
+struct IndexedFile {
   UniqueFd fd;
   Index index;
 };
-absl::StatusOr<Opened> OpenFile(const FilesRoot& root, const std::string& path) {
+absl::StatusOr<IndexedFile> OpenFile(const FilesRoot& root, const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const api::FileFormat format, api::CheckFilePath(path));
-  Opened opened;
+  IndexedFile file;
   int64_t bytes = 0;
-  TESSERA_ASSIGN_OR_RETURN(opened.fd, root.Open(path, &bytes));
+  TESSERA_ASSIGN_OR_RETURN(file.fd, root.Open(path, &bytes));
   absl::StatusOr<Index> index =
       ReadIndex(format, bytes, [&](int64_t offset, int64_t size, char* into) {
-        return ReadAll(opened.fd.get(), offset, size, into);
+        return ReadAll(file.fd.get(), offset, size, into);
       });
   TESSERA_RETURN_IF_ERROR(Annotate(index.status(), path));
-  opened.index = *std::move(index);
-  return opened;
+  file.index = *std::move(index);
+  return file;
 }
 
 }  // namespace
@@ -244,7 +245,7 @@ absl::Status Save(const FilesRoot& root, const api::SaveShards& command, const H
 }
 
 absl::Status Load(const FilesRoot& root, const api::LoadShards& command, const Hooks& hooks) {
-  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(root, command.path));
+  TESSERA_ASSIGN_OR_RETURN(const IndexedFile file, OpenFile(root, command.path));
   for (const api::FileShard& shard : command.shards) {
     TESSERA_RETURN_IF_ERROR(hooks.wait(absl::ZeroDuration()));
     const api::FileArrayInfo& expected = command.arrays[shard.index];
@@ -268,7 +269,7 @@ absl::Status Load(const FilesRoot& root, const api::LoadShards& command, const H
 
 absl::StatusOr<std::vector<api::FileArrayInfo>> Inspect(const FilesRoot& root,
                                                         const std::string& path) {
-  TESSERA_ASSIGN_OR_RETURN(const Opened file, OpenFile(root, path));
+  TESSERA_ASSIGN_OR_RETURN(const IndexedFile file, OpenFile(root, path));
   std::vector<api::FileArrayInfo> arrays;
   for (const Entry& entry : file.index.entries) arrays.push_back(entry.array);
   return arrays;

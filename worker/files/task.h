@@ -2,10 +2,10 @@
 //
 // Blocking; thread-safe. A save has one part for each executor that takes part in it. The file is
 // written under a hidden temporary name in the same directory, and ends with a status byte for each
-// part until it is complete. Part 0 creates the file, waits until the others have
-// set their status bytes, and renames it. The other parts wait until the file exists, and fail if
-// it does not appear, for example because the directory is not shared. A failed save removes its
-// file. If the process dies, a later save to the same path removes it.
+// part until it is complete. Part 0 creates the file, waits until the others have set their status
+// bytes, and renames it. The other parts wait until the file exists, and fail if it does not
+// appear, for example because the directory is not shared. A failed save removes its file. If the
+// process dies, a later save to the same path removes the file.
 #pragma once
 #include <functional>
 #include <vector>
