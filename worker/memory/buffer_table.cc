@@ -13,18 +13,18 @@
 namespace tessera::worker {
 namespace {
 
-absl::Status Deleted(const BufferId& id) {
+absl::Status DeletedError(const BufferId& id) {
   return MakeError(ErrorKind::kArrayDeleted,
                    absl::StrCat(ToString(id), " has been deleted or donated"));
 }
 
-absl::Status NotFound(const BufferId& id) {
+absl::Status NotFoundError(const BufferId& id) {
   return MakeError(ErrorKind::kArrayNotFound, absl::StrCat(ToString(id), " is not here"));
 }
 
 void CallAll(std::map<uint64_t, BufferTable::Callback> waiters,
-             const absl::StatusOr<DeviceBufferRef>& outcome) {
-  for (auto& [waiter_id, callback] : waiters) callback(outcome);
+             const absl::StatusOr<DeviceBufferRef>& result) {
+  for (auto& [waiter_id, callback] : waiters) callback(result);
 }
 
 }  // namespace
@@ -33,13 +33,13 @@ std::string ToString(const BufferId& id) {
   return absl::StrCat("array ", id.array, " on device ", id.device);
 }
 
-bool BufferTable::DeletedLocked(const BufferId& id) const {
-  return deleted_.contains(id) || deleted_before_.contains(id);
+bool BufferTable::IsDeletedLocked(const BufferId& id) const {
+  return deleted_ids_.contains(id) || older_deleted_ids_.contains(id);
 }
 
 absl::Status BufferTable::Expect(const BufferId& id) {
   absl::MutexLock lock(&mu_);
-  if (DeletedLocked(id)) return Deleted(id);
+  if (IsDeletedLocked(id)) return DeletedError(id);
   Entry& entry = entries_[id];
   if (entry.state != State::kUnknown) {
     return MakeError(ErrorKind::kInternal, absl::StrCat(ToString(id), " is made twice"));
@@ -62,12 +62,12 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
         recipient != reservation_recipients_.end()) {
       *recipient->second = std::move(reservation);
       reservation_recipients_.erase(recipient);
-      return Deleted(id);
+      return DeletedError(id);
     }
     auto it = entries_.find(id);
     // A buffer that is in the table is not deleted.
     if (it == entries_.end()) {
-      if (DeletedLocked(id)) return Deleted(id);
+      if (IsDeletedLocked(id)) return DeletedError(id);
       it = entries_.try_emplace(id).first;
     }
     Entry& entry = it->second;
@@ -108,7 +108,7 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
   {
     absl::MutexLock lock(&mu_);
     reservation_recipients_.erase(id);
-    if (DeletedLocked(id)) return;
+    if (IsDeletedLocked(id)) return;
     Entry& entry = entries_[id];
     if (entry.state == State::kFailed) return;  // only the first failure is reported
     entry.state = State::kFailed;
@@ -127,9 +127,9 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
 
 absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const {
   const auto it = entries_.find(id);
-  if (it == entries_.end()) return DeletedLocked(id) ? Deleted(id) : NotFound(id);
+  if (it == entries_.end()) return IsDeletedLocked(id) ? DeletedError(id) : NotFoundError(id);
   const Entry& entry = it->second;
-  if (entry.state == State::kUnknown) return NotFound(id);
+  if (entry.state == State::kUnknown) return NotFoundError(id);
   if (entry.state == State::kFailed) return entry.error;
   if (entry.state == State::kExpected) {
     return MakeError(ErrorKind::kInternal,
@@ -191,18 +191,18 @@ absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id
 void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
   if (taken.reservation == nullptr) return;
   absl::MutexLock lock(&mu_);
-  deleted_.erase(id);
-  deleted_before_.erase(id);
+  deleted_ids_.erase(id);
+  older_deleted_ids_.erase(id);
   Entry& entry = entries_[id];
   if (reservation_recipients_.erase(id) > 0) {
     // The producer has not ended yet and will call SetReady or SetFailed.
     entry.state = State::kExpected;
     entry.outcome = std::move(taken.outcome);
-  } else if (absl::Status made =
+  } else if (absl::Status status =
                  taken.outcome == nullptr ? absl::OkStatus() : taken.outcome->status();
-             !made.ok()) {
+             !status.ok()) {
     entry.state = State::kFailed;
-    entry.error = std::move(made);
+    entry.error = std::move(status);
     return;
   } else {
     entry.state = State::kReady;
@@ -211,7 +211,7 @@ void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
   entry.buffer = std::move(taken.buffer);
 }
 
-DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {
+DeviceBufferRef BufferTable::GetIfReady(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
   if (it == entries_.end() || it->second.state != State::kReady) return nullptr;
@@ -219,28 +219,28 @@ DeviceBufferRef BufferTable::IfReady(const BufferId& id) const {
 }
 
 uint64_t BufferTable::WhenReady(const BufferId& id, Callback callback) {
-  absl::StatusOr<DeviceBufferRef> outcome = NotFound(id);
+  absl::StatusOr<DeviceBufferRef> result = NotFoundError(id);
   uint64_t waiter_id = 0;
   {
     absl::MutexLock lock(&mu_);
     waiter_id = next_waiter_id_++;
-    if (DeletedLocked(id)) {
-      outcome = Deleted(id);
+    if (IsDeletedLocked(id)) {
+      result = DeletedError(id);
     } else {
       Entry& entry = entries_[id];
       if (entry.state == State::kUnknown || entry.state == State::kExpected) {
         entry.waiters.emplace(waiter_id, std::move(callback));
         return waiter_id;
       }
-      outcome = GetLocked(id);
-      if (outcome.ok()) outcome = NewReader(entry);
+      result = GetLocked(id);
+      if (result.ok()) result = NewReader(entry);
     }
   }
-  callback(std::move(outcome));
+  callback(std::move(result));
   return waiter_id;
 }
 
-bool BufferTable::Forget(const BufferId& id, uint64_t waiter_id) {
+bool BufferTable::CancelWait(const BufferId& id, uint64_t waiter_id) {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
   if (it == entries_.end() || it->second.waiters.erase(waiter_id) == 0) return false;
@@ -248,17 +248,17 @@ bool BufferTable::Forget(const BufferId& id, uint64_t waiter_id) {
   return true;
 }
 
-bool BufferTable::Known(const BufferId& id) const {
+bool BufferTable::IsKnown(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  return DeletedLocked(id) || (it != entries_.end() && it->second.state != State::kUnknown);
+  return IsDeletedLocked(id) || (it != entries_.end() && it->second.state != State::kUnknown);
 }
 
 void BufferTable::AddTombstone(const BufferId& id) {
-  deleted_.insert(id);
-  if (deleted_.size() < kTombstonesMin) return;
-  deleted_before_ = std::exchange(deleted_, {});
-  deleted_.reserve(kTombstonesMin);
+  deleted_ids_.insert(id);
+  if (deleted_ids_.size() < kTombstonesMin) return;
+  older_deleted_ids_ = std::exchange(deleted_ids_, {});
+  deleted_ids_.reserve(kTombstonesMin);
 }
 
 void BufferTable::Delete(const BufferId& id) {
@@ -275,7 +275,7 @@ void BufferTable::Delete(const BufferId& id) {
     }
     AddTombstone(id);
   }
-  if (!freed.waiters.empty()) CallAll(std::move(freed.waiters), Deleted(id));
+  if (!freed.waiters.empty()) CallAll(std::move(freed.waiters), DeletedError(id));
 }
 
 void BufferTable::FailWaiters(const absl::Status& why) {

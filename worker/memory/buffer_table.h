@@ -40,9 +40,10 @@ std::string ToString(const BufferId& id);  // "array 7 on device 1"
 // The status of enqueued work, which is OK until the work has failed. Thread-safe.
 class Outcome {
  public:
-  void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+  // Keeps the first error. An OK status has no effect.
+  void Update(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    status_.Update(why);
+    status_.Update(status);
   }
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -92,17 +93,17 @@ class BufferTable {
   absl::StatusOr<EnqueuedBuffer> Take(const BufferId& id);
   // Undoes a Take whose work was not enqueued. Has no effect on a buffer that was not taken.
   void UndoTake(const BufferId& id, EnqueuedBuffer taken);
-  // Returns null if the buffer is not ready.
-  DeviceBufferRef IfReady(const BufferId& id) const;
+  // Returns the buffer, or null if it is not ready.
+  DeviceBufferRef GetIfReady(const BufferId& id) const;
 
   // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. The call also
   // waits for an unknown id, because its producer's command may arrive later. Returns an id by
-  // which Forget ends the wait. Forget returns false if the callback has been called or is being
-  // called.
+  // which CancelWait ends the wait. CancelWait returns false if the callback has been called or is
+  // being called.
   uint64_t WhenReady(const BufferId& id, Callback callback);
-  bool Forget(const BufferId& id, uint64_t waiter_id);
+  bool CancelWait(const BufferId& id, uint64_t waiter_id);
   // Returns whether the buffer is in the table or has been deleted.
-  bool Known(const BufferId& id) const;
+  bool IsKnown(const BufferId& id) const;
 
   // Deletes a buffer and frees its memory. The waiters of the buffer get ARRAY_DELETED. But if the
   // producer has been enqueued, the memory is freed when the producer ends, and the waiters that
@@ -138,7 +139,7 @@ class BufferTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns a reference that is counted in entry.readers.
   static DeviceBufferRef NewReader(Entry& entry);
-  bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsDeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Records that the id was deleted. A tombstone is such a record.
   void AddTombstone(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -151,9 +152,10 @@ class BufferTable {
   // Where SetReady puts the reservations of buffers that were taken before their producers had
   // ended.
   std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
-  // The newest deleted ids, and the ones before them. When deleted_ has kTombstonesMin ids, it
-  // becomes deleted_before_.
-  absl::flat_hash_set<BufferId> deleted_ ABSL_GUARDED_BY(mu_), deleted_before_ ABSL_GUARDED_BY(mu_);
+  // The newest deleted ids, and the ones before them. When deleted_ids_ has kTombstonesMin ids, it
+  // becomes older_deleted_ids_.
+  absl::flat_hash_set<BufferId> deleted_ids_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<BufferId> older_deleted_ids_ ABSL_GUARDED_BY(mu_);
   uint64_t next_waiter_id_ ABSL_GUARDED_BY(mu_) = 1;
 };
 

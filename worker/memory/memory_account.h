@@ -66,7 +66,7 @@ class MemoryAccount {
   absl::StatusOr<Reservation> Reserve(int64_t bytes, MemoryHolder holder);
 
   // Sets the counters that the account updates: the bytes that are reserved by all holders, by the
-  // holders named "array ...", and by the other holders (workspace), and the peak of the first.
+  // holders named "array ...", and by the other holders (workspace), and the peak of `reserved`.
   void SetMetrics(const UpDownCounter& reserved, const UpDownCounter& arrays,
                   const UpDownCounter& workspace, const UpDownCounter& peak)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -49,7 +49,7 @@ TEST(MemoryAccountTest, HoldersAreNamedWithTheirProgram) {
                              HasSubstr("Held: array 9 (train) 60 B, launch 7 of train 40 B."))));
 }
 
-TEST(MemoryAccountTest, SplitHandsOverWithoutRoomForBoth) {
+TEST(MemoryAccountTest, SplitNeedsNoFreeMemory) {
   MemoryAccount account("cpu:0", 100);
   TESSERA_ASSERT_OK_AND_ASSIGN(Reservation all, account.Reserve(100, "launch 1"));
   {
@@ -61,7 +61,7 @@ TEST(MemoryAccountTest, SplitHandsOverWithoutRoomForBoth) {
   EXPECT_EQ(account.peak_bytes(), 100);
 }
 
-TEST(MemoryAccountTest, WhatIsHandedOverWholeIsTheOthers) {
+TEST(MemoryAccountTest, SplittingOffAllBytesEndsTheReservation) {
   MemoryAccount account("cpu:0", 100);
   TESSERA_ASSERT_OK_AND_ASSIGN(Reservation run, account.Reserve(100, "launch 1"));
   Reservation part = run.Split(100, "array 2");
@@ -78,8 +78,8 @@ TEST(MemoryAccountTest, WhatIsHandedOverWholeIsTheOthers) {
 
 class BufferTableTest : public ::testing::Test {
  protected:
-  Reservation Space(int64_t bytes) { return *account_.Reserve(bytes, "test"); }
-  DeviceBufferRef Bytes(int64_t size) { return std::make_shared<FakeBuffer>(size); }
+  Reservation Reserve(int64_t bytes) { return *account_.Reserve(bytes, "test"); }
+  DeviceBufferRef Buffer(int64_t size) { return std::make_shared<FakeBuffer>(size); }
 
   MemoryAccount account_{"cpu:0", 1 << 20};
   BufferTable table_;
@@ -91,24 +91,24 @@ TEST_F(BufferTableTest, AReaderWaitsForTheProducer) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { got = std::move(b); });
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kUnknown));
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
   ASSERT_THAT(got, IsOk());
   EXPECT_EQ((*got)->num_bytes(), 8);
 }
 
-TEST_F(BufferTableTest, IfReadyAnswersInThatStateAlone) {
-  EXPECT_EQ(table_.IfReady(id_), nullptr);
+TEST_F(BufferTableTest, GetIfReadyReturnsOnlyAReadyBuffer) {
+  EXPECT_EQ(table_.GetIfReady(id_), nullptr);
   ASSERT_THAT(table_.Expect(id_), IsOk());
-  EXPECT_EQ(table_.IfReady(id_), nullptr);
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
-  ASSERT_NE(table_.IfReady(id_), nullptr);
-  EXPECT_EQ(table_.IfReady(id_)->num_bytes(), 8);
+  EXPECT_EQ(table_.GetIfReady(id_), nullptr);
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_NE(table_.GetIfReady(id_), nullptr);
+  EXPECT_EQ(table_.GetIfReady(id_)->num_bytes(), 8);
   table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "lost"));
-  EXPECT_EQ(table_.IfReady(id_), nullptr);
+  EXPECT_EQ(table_.GetIfReady(id_), nullptr);
 }
 
 TEST_F(BufferTableTest, ReadersOfAFailedBufferGetTheFirstFailure) {
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
   table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "first"));
   table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "second"));
   EXPECT_THAT(table_.Get(id_), ReasonIs("WORKER_LOST", "first"));
@@ -120,13 +120,13 @@ TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { got = std::move(b); });
   table_.Delete(id_);
   EXPECT_THAT(got, ReasonIs("ARRAY_DELETED"));
-  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(table_.Expect(id_), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
 TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
   {
     TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
     ASSERT_NE(taken.reservation, nullptr);
@@ -138,69 +138,69 @@ TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
   EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
-TEST_F(BufferTableTest, NothingIsTakenThatSomebodyReads) {
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+TEST_F(BufferTableTest, ABufferWithReadersIsNotTaken) {
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(DeviceBufferRef got, table_.Get(id_));
-  DeviceBufferRef ready = table_.IfReady(id_), waited;
+  DeviceBufferRef ready = table_.GetIfReady(id_), waited;
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { waited = *std::move(b); });
   for (DeviceBufferRef* reader : {&got, &ready, &waited}) {
     EXPECT_EQ(table_.Take(id_)->reservation, nullptr);
-    EXPECT_THAT(table_.Get(id_), IsOk()) << "it stays";
+    EXPECT_THAT(table_.Get(id_), IsOk()) << "the buffer stays in the table";
     reader->reset();
   }
   EXPECT_NE(table_.Take(id_)->reservation, nullptr);
 }
 
-TEST_F(BufferTableTest, WorkOnTheDeviceIsNoReader) {
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+TEST_F(BufferTableTest, EnqueuedWorkDoesNotCountAsAReader) {
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer earlier, table_.GetEnqueued(id_));
   EXPECT_NE(table_.Take(id_)->reservation, nullptr);
 }
 
-TEST_F(BufferTableTest, WhatIsTakenBeforeItIsMadeBringsItsReservationLater) {
+TEST_F(BufferTableTest, ABufferTakenBeforeItIsReadyGetsItsReservationLater) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
-  table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
+  table_.SetEnqueued(id_, Buffer(8), std::make_shared<Outcome>());
   TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
   ASSERT_NE(taken.reservation, nullptr);
   EXPECT_NE(taken.outcome, nullptr);
   EXPECT_EQ(taken.reservation->bytes(), 0);
   EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
-  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(taken.reservation->bytes(), 8);
   EXPECT_EQ(account_.reserved_bytes(), 8);
 }
 
-TEST_F(BufferTableTest, WhoeverWaitsForWhatIsEnqueuedGetsItUnchanged) {
+TEST_F(BufferTableTest, ABufferWithWaitersIsNotTaken) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
   DeviceBufferRef waited;
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { waited = *std::move(b); });
-  table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
+  table_.SetEnqueued(id_, Buffer(8), std::make_shared<Outcome>());
   EXPECT_EQ(table_.Take(id_)->reservation, nullptr);
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
   EXPECT_NE(waited, nullptr);
 }
 
-TEST_F(BufferTableTest, WhatWasTakenAndNeverMadeLeavesNothingBehind) {
+TEST_F(BufferTableTest, ATakenBufferWhoseProducerFailsHoldsNoMemory) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
-  table_.SetEnqueued(id_, Bytes(8), std::make_shared<Outcome>());
+  table_.SetEnqueued(id_, Buffer(8), std::make_shared<Outcome>());
   TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
   table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "lost"));
-  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
-TEST_F(BufferTableTest, AForgottenWaitLeavesNothingBehind) {
-  const uint64_t ticket =
+TEST_F(BufferTableTest, ACancelledWaitLeavesNoEntry) {
+  const uint64_t waiter_id =
       table_.WhenReady(id_, [](const absl::StatusOr<DeviceBufferRef>&) { FAIL(); });
-  EXPECT_TRUE(table_.Forget(id_, ticket));
-  EXPECT_FALSE(table_.Forget(id_, ticket));
+  EXPECT_TRUE(table_.CancelWait(id_, waiter_id));
+  EXPECT_FALSE(table_.CancelWait(id_, waiter_id));
   EXPECT_EQ(table_.num_buffers(), 0);
   EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_NOT_FOUND"));
 }
 
-TEST_F(BufferTableTest, WritingTwiceIsRefused) {
-  ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
-  EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("INTERNAL", "written twice"));
+TEST_F(BufferTableTest, ASecondSetReadyIsRefused) {
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("INTERNAL", "written twice"));
   EXPECT_THAT(table_.Expect(id_), ReasonIs("INTERNAL", "made twice"));
   EXPECT_EQ(account_.reserved_bytes(), 8);
 }

@@ -213,7 +213,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
   void OnCancel() override {
     // The party that ends the wait also ends the call.
-    if (service_->executor().ForgetRead(id_, wait_)) Finish(grpc::Status::CANCELLED);
+    if (service_->executor().CancelRead(id_, wait_)) Finish(grpc::Status::CANCELLED);
   }
   void OnDone() override { delete this; }
 

@@ -435,7 +435,7 @@ void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why)
   for (const uint64_t result : launch->results) {
     for (int32_t device = 0; device < num_devices_; ++device) {
       const BufferId id{result, device};
-      if (!buffers_.Known(id)) launch->expected.push_back(id);
+      if (!buffers_.IsKnown(id)) launch->expected.push_back(id);
     }
   }
   Finish(launch, /*on_stream=*/false);
@@ -514,7 +514,7 @@ absl::Status Executor::CheckTransfer(const api::Transfer& command) const {
           return bad("a piece does not lie inside the shard");
         }
       }
-      if (piece.local && !buffers_.Known({piece.source, piece.source_device})) {
+      if (piece.local && !buffers_.IsKnown({piece.source, piece.source_device})) {
         return MakeError(
             ErrorKind::kArrayNotFound,
             absl::StrCat("transfer ", command.launch, ": ",
@@ -618,7 +618,7 @@ void Executor::Handle(const api::WriteBuffer& command) {
   const absl::Status status = [&]() -> absl::Status {
     TESSERA_RETURN_IF_ERROR(CheckNotDeleting(id));
     // A value that arrives again changes nothing.
-    if (buffers_.IfReady(id)) {
+    if (buffers_.GetIfReady(id)) {
       Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
       return absl::OkStatus();
     }
@@ -627,17 +627,17 @@ void Executor::Handle(const api::WriteBuffer& command) {
   }();
   if (status.ok()) return;
   // Readers of the array get this error.
-  if (!buffers_.Known(id)) buffers_.SetFailed(id, status);
+  if (!buffers_.IsKnown(id)) buffers_.SetFailed(id, status);
   Report(api::BufferWritten{id.array, id.device, status});
 }
 
 void Executor::Handle(const api::ReadBuffer& command, ReportTo& to) {
   const BufferId id{command.array, command.device};
-  if (const DeviceBufferRef ready = buffers_.IfReady(id)) {
+  if (const DeviceBufferRef ready = buffers_.GetIfReady(id)) {
     metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, ready->num_bytes());
     return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)}, to);
   }
-  if (!buffers_.Known(id)) {
+  if (!buffers_.IsKnown(id)) {
     return Report(api::BufferRead{
         command.request,
         MakeError(ErrorKind::kArrayNotFound, absl::StrCat(ToString(id), " is not on ", name_))});

@@ -118,7 +118,9 @@ class Executor {
   uint64_t ReadShard(const BufferId& id, std::function<void(absl::StatusOr<ir::Array>)> callback);
   // Like ReadShard, but without the bytes: calls back with the status of the shard's producer.
   uint64_t AwaitShard(const BufferId& id, std::function<void(const absl::Status&)> callback);
-  bool ForgetRead(const BufferId& id, uint64_t ticket) { return buffers_.Forget(id, ticket); }
+  bool CancelRead(const BufferId& id, uint64_t waiter_id) {
+    return buffers_.CancelWait(id, waiter_id);
+  }
 
   const ExecutorMetrics& metrics() const { return metrics_; }
   const BufferTable& buffers() const { return buffers_; }

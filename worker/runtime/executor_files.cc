@@ -44,7 +44,7 @@ void Executor::Handle(const api::SaveShards& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
-    if (HasDevice(shard.device) && buffers_.Known(id)) continue;
+    if (HasDevice(shard.device) && buffers_.IsKnown(id)) continue;
     return FailBeforeStart(launch,
                            MakeError(ErrorKind::kArrayNotFound,
                                      absl::StrCat("save: ", ToString(id), " is not on ", name_)));

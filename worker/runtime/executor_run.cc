@@ -272,7 +272,7 @@ void Executor::EndRun(Run& run, absl::Status status) {
   for (const OutcomeRef& producer : run.args.outcomes) {
     if (producer != nullptr) status.Update(producer->status());
   }
-  if (run.outcome != nullptr) run.outcome->Fail(status);
+  if (run.outcome != nullptr) run.outcome->Update(status);
   if (status.ok()) StoreResults(run);
   EndOnDevice(run.launch, run.device, status);
 }

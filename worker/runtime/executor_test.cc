@@ -1110,7 +1110,7 @@ TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {
   ASSERT_TRUE(drained.WaitForNotificationWithTimeout(kPatience));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_.Next<api::LaunchDone>());
   EXPECT_EQ(done.launch, 1u);
-  EXPECT_FALSE(executor_->buffers().Known({12, 0}));
+  EXPECT_FALSE(executor_->buffers().IsKnown({12, 0}));
 }
 
 TEST_F(ExecutorTest, AnExecutorThatEndsDuringADrainHasNotDrained) {

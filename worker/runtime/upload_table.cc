@@ -91,7 +91,7 @@ UploadTable::~UploadTable() {
     left.swap(uploads_);
   }
   thread_.join();
-  for (const auto& [id, upload] : left) executor_->ForgetRead(id, upload->WaitId());
+  for (const auto& [id, upload] : left) executor_->CancelRead(id, upload->WaitId());
 }
 
 UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
@@ -273,7 +273,7 @@ void UploadTable::Drop(const UploadRef& upload) {
     if (it == uploads_.end() || it->second != upload) return;
     uploads_.erase(it);
   }
-  executor_->ForgetRead(upload->id, upload->WaitId());
+  executor_->CancelRead(upload->id, upload->WaitId());
 }
 
 void UploadTable::Wake() {
