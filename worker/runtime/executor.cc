@@ -65,7 +65,8 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
     accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
     const DeviceMetrics& shown = metrics_.device(d);
-    accounts_.back()->SetMetrics(shown.reserved, shown.arrays, shown.workspace, shown.peak);
+    accounts_.back()->SetMetrics(shown.reserved_bytes, shown.array_bytes, shown.workspace_bytes,
+                                 shown.peak_bytes);
     in_flight_queues_.push_back(std::make_unique<InFlightQueue>(
         &in_flight_->slot(d), metrics_.enabled() ? &shown : nullptr));
     streams_.push_back(std::make_unique<Stream>(absl::StrCat("device ", d)));

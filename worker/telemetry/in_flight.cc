@@ -62,19 +62,19 @@ void InFlightQueue::Launch::SetOp(std::string_view op, bool waiting) {
 void InFlightQueue::Launch::RecordWait(std::string_view next, bool waiting) {
   if (waiting_)
     RecordFlight(FlightKind::kWaitEnd, op_, id_,
-                 static_cast<uint64_t>(AgeGauge::Now() - waits_since_) / 1000);
+                 static_cast<uint64_t>(AgeGauge::Now() - waiting_since_ns_) / 1000);
   if (!waiting) return;
-  waits_since_ = AgeGauge::Now();
+  waiting_since_ns_ = AgeGauge::Now();
   RecordFlight(FlightKind::kWaitBegin, next, id_);
 }
 
 InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
   RecordFlight(FlightKind::kRunBegin, "", launch);
   absl::MutexLock lock(&mu_);
-  if (ended_.empty()) {
+  if (spare_nodes_.empty()) {
     launches_.push_back(Launch(this, launch));
   } else {
-    launches_.splice(launches_.end(), ended_, ended_.begin());
+    launches_.splice(launches_.end(), spare_nodes_, spare_nodes_.begin());
     launches_.back() = Launch(this, launch);
   }
   if (launches_.size() == 1) Update();
@@ -87,7 +87,7 @@ void InFlightQueue::End(Launch* launch) {
   RecordFlight(FlightKind::kRunEnd, launch->op_, launch->id_);
   const auto it = std::find_if(launches_.begin(), launches_.end(),
                                [launch](const Launch& l) { return &l == launch; });
-  ended_.splice(ended_.end(), launches_, it);
+  spare_nodes_.splice(spare_nodes_.end(), launches_, it);
   Update();
 }
 
@@ -101,13 +101,13 @@ void InFlightQueue::Update() {
   }
   if (metrics_ == nullptr) return;
   const int64_t now = AgeGauge::Now();
-  const Counter& time_in_state = state_ == State::kIdle   ? metrics_->idle_no_work
-                                 : state_ == State::kBusy ? metrics_->busy
-                                                          : metrics_->idle_peer;
-  time_in_state.Add(now - since_);
-  since_ = now;
+  const Counter& time_in_state = state_ == State::kIdle   ? metrics_->idle_time
+                                 : state_ == State::kBusy ? metrics_->busy_time
+                                                          : metrics_->waiting_time;
+  time_in_state.Add(now - state_since_ns_);
+  state_since_ns_ = now;
   state_ = idle ? State::kIdle : launches_.front().waiting_ ? State::kWaiting : State::kBusy;
-  metrics_->since_progress.Set(idle ? 0 : now);
+  metrics_->progress_age.Set(idle ? 0 : now);
 }
 
 InFlightPage::InFlightPage(int num_devices) : num_devices_(num_devices) {

@@ -72,12 +72,12 @@ class InFlightQueue {
     // The members below are guarded by the queue's lock.
     std::string_view op_;
     bool waiting_ = false;
-    int64_t waits_since_ = 0;  // time at which the wait began, while the launch waits
+    int64_t waiting_since_ns_ = 0;  // by AgeGauge::Now; valid while the launch waits
   };
 
   // `metrics` outlives the queue. It is null if metrics are disabled.
   explicit InFlightQueue(InFlightSlot* slot, const DeviceMetrics* metrics = nullptr)
-      : slot_(slot), metrics_(metrics), since_(AgeGauge::Now()) {}
+      : slot_(slot), metrics_(metrics), state_since_ns_(AgeGauge::Now()) {}
 
   // Adds a launch. The result is valid until End.
   Launch* Begin(uint64_t launch) ABSL_LOCKS_EXCLUDED(mu_);
@@ -92,9 +92,9 @@ class InFlightQueue {
   const DeviceMetrics* const metrics_;
   absl::Mutex mu_;
   std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
-  std::list<Launch> ended_ ABSL_GUARDED_BY(mu_);  // list nodes that later launches will reuse
+  std::list<Launch> spare_nodes_ ABSL_GUARDED_BY(mu_);  // list nodes that later launches will reuse
   enum class State : uint8_t { kIdle, kBusy, kWaiting } state_ ABSL_GUARDED_BY(mu_) = State::kIdle;
-  int64_t since_ ABSL_GUARDED_BY(mu_);
+  int64_t state_since_ns_ ABSL_GUARDED_BY(mu_);  // by AgeGauge::Now
 };
 
 // A mapped page of slots. Move-only. Owns the mapping and, if it has created the memory, the

@@ -25,7 +25,7 @@ TEST(InFlightSlotTest, AReaderGetsTheLastOp) {
 }
 
 // A process may be killed at any moment, most likely in the middle of a write.
-TEST(InFlightSlotTest, AWriterThatIsKilledLeavesAnOp) {
+TEST(InFlightSlotTest, AKilledWriterLeavesACompleteOp) {
   const std::string text(InFlightSlot::kTextBytes, 'x');
   for (int i = 0; i < 50; ++i) {
     InFlightPage page(1);

@@ -10,15 +10,17 @@ namespace tessera::worker {
 namespace {
 
 constexpr double kSmallBytes = 4 << 10, kLargeBytes = 256 << 10;
-constexpr double kUp = 1.01, kChange = 0.1;
+constexpr double kRaiseFactorMax = 1.01, kRelativeChangeMin = 0.1;
 
-// Updates a figure with one sample: a faster sample replaces it, and a slower one raises it by at
-// most a hundredth.
-void Follow(double* figure, double sample) {
-  *figure = *figure == 0 ? sample : std::min(sample, *figure * kUp);
+// Updates an estimate with one sample: a faster sample replaces it, and a slower one raises it by
+// at most a hundredth.
+void UpdateEstimate(double* estimate, double sample) {
+  *estimate = *estimate == 0 ? sample : std::min(sample, *estimate * kRaiseFactorMax);
 }
 
-bool HasChanged(double figure, double told) { return std::abs(figure - told) > kChange * told; }
+bool HasChanged(double estimate, double reported) {
+  return std::abs(estimate - reported) > kRelativeChangeMin * reported;
+}
 
 }  // namespace
 
@@ -30,9 +32,9 @@ void LinkMeter::Record(bool between_executors, double bytes_sent, double rounds,
   if (!mu_.TryLock()) return;
   Link& link = links_[between_executors];
   if (is_small) {
-    Follow(&link.latency_s, seconds / rounds);
+    UpdateEstimate(&link.latency_s, seconds / rounds);
   } else {
-    Follow(&link.s_per_byte, seconds / bytes_sent);
+    UpdateEstimate(&link.s_per_byte, seconds / bytes_sent);
   }
   mu_.Unlock();
   recorded_.store(true, std::memory_order_release);
@@ -45,11 +47,11 @@ std::vector<api::LinkSpeed> LinkMeter::TakeChanges() {
   recorded_.store(false, std::memory_order_relaxed);
   for (const bool between_executors : {false, true}) {
     Link& link = links_[between_executors];
-    if (!HasChanged(link.latency_s, link.told_latency_s) &&
-        !HasChanged(link.s_per_byte, link.told_s_per_byte))
+    if (!HasChanged(link.latency_s, link.reported_latency_s) &&
+        !HasChanged(link.s_per_byte, link.reported_s_per_byte))
       continue;
-    link.told_latency_s = link.latency_s;
-    link.told_s_per_byte = link.s_per_byte;
+    link.reported_latency_s = link.latency_s;
+    link.reported_s_per_byte = link.s_per_byte;
     changes.push_back(
         {between_executors, link.s_per_byte > 0 ? 1 / link.s_per_byte : 0, link.latency_s});
   }

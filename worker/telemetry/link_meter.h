@@ -3,8 +3,8 @@
 // are measured separately.
 //
 // The rank that comes last to an exchange waits for nobody, but the others wait for it, often for
-// much longer than the exchange takes. Each figure is therefore the time of the fastest exchange so
-// far; to follow changes, each slower exchange raises it by at most a hundredth. Thread-safe. A
+// much longer than the exchange takes. Each estimate is therefore the time of the fastest exchange
+// so far; to follow changes, each slower exchange raises it by at most a hundredth. Thread-safe. A
 // sample is dropped if recording it would have to wait for another thread.
 #pragma once
 #include <array>
@@ -31,8 +31,8 @@ class LinkMeter {
 
  private:
   struct Link {
-    double latency_s = 0, s_per_byte = 0;            // 0 if unknown
-    double told_latency_s = 0, told_s_per_byte = 0;  // as TakeChanges returned them last
+    double latency_s = 0, s_per_byte = 0;                    // 0 if unknown
+    double reported_latency_s = 0, reported_s_per_byte = 0;  // as TakeChanges returned them last
   };
   // Whether an exchange was recorded since the last TakeChanges.
   std::atomic<bool> recorded_ = false;

@@ -7,7 +7,7 @@
 namespace tessera::worker {
 namespace {
 
-TEST(LinkMeter, SmallExchangesSayTheLatencyAndLargeOnesTheBandwidth) {
+TEST(LinkMeter, SmallExchangesGiveTheLatencyAndLargeOnesTheBandwidth) {
   LinkMeter meter;
   EXPECT_TRUE(meter.TakeChanges().empty());
   meter.Record(/*between_executors=*/true, 128, 2, absl::Microseconds(80));
@@ -19,15 +19,15 @@ TEST(LinkMeter, SmallExchangesSayTheLatencyAndLargeOnesTheBandwidth) {
   EXPECT_TRUE(changes[0].between_executors);
   EXPECT_DOUBLE_EQ(changes[0].latency_seconds, 40e-6);
   EXPECT_DOUBLE_EQ(changes[0].bytes_per_second, (1 << 20) / 1e-3);
-  EXPECT_TRUE(meter.TakeChanges().empty()) << "nothing is told twice";
+  EXPECT_TRUE(meter.TakeChanges().empty()) << "no change is returned twice";
 }
 
-TEST(LinkMeter, AFastCallCountsAndWaitingForAPeerHardlyDoes) {
+TEST(LinkMeter, AFasterExchangeCountsAtOnceAndASlowerOneLittle) {
   LinkMeter meter;
   meter.Record(false, 0, 1, absl::Microseconds(10));
   ASSERT_EQ(meter.TakeChanges().size(), 1u);
   meter.Record(false, 0, 1, absl::Milliseconds(20));
-  EXPECT_TRUE(meter.TakeChanges().empty()) << "by a hundredth";
+  EXPECT_TRUE(meter.TakeChanges().empty()) << "the latency has risen by at most a hundredth";
   meter.Record(false, 0, 1, absl::Microseconds(5));
   std::vector<api::LinkSpeed> changes = meter.TakeChanges();
   ASSERT_EQ(changes.size(), 1u);
