@@ -181,8 +181,8 @@ absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Option
 // Copies the executor's part of the table of options, and reads and checks its certificates.
 absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
   process->read_idle = absl::Milliseconds(options.read_idle_ms);
-  process->uploads = {.idle = absl::Milliseconds(options.upload_idle_ms),
-                      .keep = absl::Milliseconds(options.upload_keep_ms)};
+  process->uploads = {.idle_timeout = absl::Milliseconds(options.upload_idle_ms),
+                      .resume_timeout = absl::Milliseconds(options.upload_keep_ms)};
   process->keepalive = KeepaliveFrom(options);
   process->files_dir = options.files_dir;
   process->dump = options.dump;

@@ -168,7 +168,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
     if (turn_.upload == nullptr) {
       return MakeError(ErrorKind::kValueError, "write: the stream ended before its first message");
     }
-    TESSERA_ASSIGN_OR_RETURN(const UploadTable::Committed committed,
+    TESSERA_ASSIGN_OR_RETURN(const UploadTable::CommitResult committed,
                              service_->uploads().Commit(turn_));
     service_->executor().metrics().RecordTransferDuration(
         TransferKind::kPut, TransferPath::kTicket, absl::Nanoseconds(AgeGauge::Now() - began_));
@@ -273,7 +273,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     sent_ += size;
     // A client that reads nothing would keep the bytes in memory, although the array may have been
     // deleted meanwhile. OnWriteDone cancels the timer before the call ends.
-    idle_ = service_->timer().At(SteadyNow() + service_->read_idle(), [this] {
+    idle_ = service_->timer().CallAt(SteadyNow() + service_->read_idle(), [this] {
       TESSERA_LOG(WARNING) << "a reader does not read its data and is cut off"
                            << Field("array", id_.array) << Field("device", id_.device)
                            << Field("sent", sent_) << Field("of", block_.num_bytes());

@@ -167,7 +167,7 @@ class ExecutorProcess {
     out.compile_jobs = options_.compile_jobs;
     out.files_dir = options_.files_dir;
     out.in_flight = &page_;
-    out.peers = peers_.get();
+    out.peer_reader = peers_.get();
     out.metrics = metrics_.get();
     return out;
   }

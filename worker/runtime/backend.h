@@ -127,8 +127,8 @@ class Backend {
     return {};
   }
 
-  // Requires that `args` match the program's params in number; their types are checked. The objects
-  // to which `context` points stay valid until the event is done.
+  // Requires that `args` match the program's params in number and type. The objects to which
+  // `context` points stay valid until the event is done.
   virtual absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
                                            absl::Span<const DeviceBufferRef> args) = 0;
 

@@ -1,6 +1,6 @@
 // The executor's end of one generation of a communicator. The executor opens and closes it on two
 // threads of its own, when the coordinator says so. Launches call Run on the streams of their
-// devices. A Run that comes before Open waits for it.
+// devices. A Run that comes before Open waits for Open.
 #include "worker/runtime/communicator.h"
 
 #include <algorithm>
@@ -40,9 +40,9 @@ absl::StatusOr<int> Communicator::RankOf(int32_t member, int32_t device) const {
 // Launches that failed before the opening are aborted now, because their peers may be waiting for
 // them.
 void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics,
-                        std::shared_ptr<const TlsContext> tls, LinkMeter* links) {
+                        std::shared_ptr<const TlsContext> tls, LinkMeter* link_meter) {
   CommunicatorConfig config;
-  std::vector<int> executor_of;
+  std::vector<int> executor_by_rank;
   config.tls = std::move(tls);
   config.generation = generation_;
   config.secret = secret_;
@@ -53,23 +53,24 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
     for (int32_t d = 0; d < member.num_devices; ++d) {
       const int rank = first_rank_[m] + d;
       if (self) config.local_ranks.push_back(rank);
-      executor_of.push_back(static_cast<int>(m));
+      executor_by_rank.push_back(static_cast<int>(m));
       config.ranks.push_back({d, member.executor, member.incarnation, member.endpoint,
                               self ? host : member.endpoint.substr(0, member.endpoint.rfind(':'))});
     }
   }
   absl::MutexLock lock(&mu_);
-  if (!closed_.ok()) return;
-  if (remote()) port_ = port;
+  if (!close_reason_.ok()) return;
+  if (has_remote_members()) port_ = port;
   const int source = port_ == nullptr ? -1 : port_->Open(generation_);
   collectives_ = MakeCollectives(std::move(config), source);
   if (metrics != nullptr) {
-    collectives_ = Metered(std::move(collectives_),
-                           remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics,
-                           links, std::move(executor_of));
+    collectives_ = MeterCollectives(
+        std::move(collectives_),
+        has_remote_members() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics,
+        link_meter, std::move(executor_by_rank));
   }
-  for (const auto& [launch, why] : aborted_) collectives_->AbortLaunch(launch, why);
-  aborted_.clear();
+  for (const auto& [launch, why] : aborted_launches_) collectives_->AbortLaunch(launch, why);
+  aborted_launches_.clear();
   opened_ = true;
 }
 
@@ -77,13 +78,13 @@ void Communicator::Close(const absl::Status& why) {
   // Destroyed without the lock, since the destructor waits for the peers.
   std::unique_ptr<Collectives> closing;
   absl::MutexLock lock(&mu_);
-  if (closed_.ok()) closed_ = why;
+  if (close_reason_.ok()) close_reason_ = why;
   if (collectives_ == nullptr) return;
   Collectives* open = collectives_.get();
   mu_.Unlock();
   open->Abort(why);
   mu_.Lock();
-  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return calls_ == 0; };
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return running_calls_ == 0; };
   mu_.Await(absl::Condition(&idle));
   closing = std::move(collectives_);
   PeerPort* port = closing == nullptr ? nullptr : port_;
@@ -97,11 +98,11 @@ void Communicator::AbortLaunch(uint64_t launch, absl::Status status) {
   {
     absl::MutexLock lock(&mu_);
     if (!opened_) {
-      aborted_.emplace(launch, std::move(status));
+      aborted_launches_.emplace(launch, std::move(status));
       return;
     }
   }
-  static_cast<void>(WhileOpen({}, [&](Collectives& collectives) {
+  static_cast<void>(CallWhileOpen({}, [&](Collectives& collectives) {
     collectives.AbortLaunch(launch, std::move(status));
     return absl::OkStatus();
   }));
@@ -111,23 +112,23 @@ void Communicator::Abort(absl::Status status) {
   {
     absl::MutexLock lock(&mu_);
     if (!opened_) {
-      if (closed_.ok()) closed_ = std::move(status);
+      if (close_reason_.ok()) close_reason_ = std::move(status);
       return;
     }
   }
-  static_cast<void>(WhileOpen({}, [&](Collectives& collectives) {
+  static_cast<void>(CallWhileOpen({}, [&](Collectives& collectives) {
     collectives.Abort(std::move(status));
     return absl::OkStatus();
   }));
 }
 
 template <class F>
-absl::Status Communicator::WhileOpen(const CallKey& key, F call) {
+absl::Status Communicator::CallWhileOpen(const CallKey& key, F call) {
   Collectives* collectives = nullptr;
   {
     absl::MutexLock lock(&mu_);
     const auto usable = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return opened_ || !closed_.ok() || aborted_.count(key.launch) > 0;
+      return opened_ || !close_reason_.ok() || aborted_launches_.count(key.launch) > 0;
     };
     if (!mu_.AwaitWithTimeout(absl::Condition(&usable), timeout_)) {
       return MakeError(ErrorKind::kCollectiveTimeout,
@@ -136,20 +137,21 @@ absl::Status Communicator::WhileOpen(const CallKey& key, F call) {
                                     " within ", absl::FormatDuration(timeout_), " [program ",
                                     key.program, ", launch ", key.launch, "]"));
     }
-    if (!closed_.ok()) return closed_;
-    if (const auto it = aborted_.find(key.launch); it != aborted_.end()) return it->second;
-    ++calls_;
+    if (!close_reason_.ok()) return close_reason_;
+    if (const auto it = aborted_launches_.find(key.launch); it != aborted_launches_.end())
+      return it->second;
+    ++running_calls_;
     collectives = collectives_.get();
   }
   absl::Status status = call(*collectives);
   absl::MutexLock lock(&mu_);
-  --calls_;
+  --running_calls_;
   return status;
 }
 
 absl::Status Communicator::Run(const Call& call) {
   const Deadline deadline(timeout_);
-  return WhileOpen(call.key, [&](Collectives& collectives) {
+  return CallWhileOpen(call.key, [&](Collectives& collectives) {
     // The call gets the time that the wait for Open has left.
     Call rest = call;
     rest.timeout = std::min(call.timeout, deadline.Left());

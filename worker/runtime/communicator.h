@@ -30,17 +30,17 @@ class Communicator final : public Collectives {
 
   uint64_t generation() const { return generation_; }
   // Returns whether the communicator has members other than this executor.
-  bool remote() const { return members_.size() > 1; }
+  bool has_remote_members() const { return members_.size() > 1; }
   // Returns the rank of a member's device. The ranks count the devices of all members, in order.
   // Returns VALUE_ERROR if there is no such device.
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
   // Connects, unless the communicator has been closed. `port` outlives the communicator, and is
-  // null if there are no other executors. `metrics` and `links` also outlive it; either both are
-  // null or neither is.
+  // null if there are no other executors. `metrics` and `link_meter` also outlive it; either both
+  // are null or neither is.
   void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
-            std::shared_ptr<const TlsContext> tls = nullptr, LinkMeter* links = nullptr);
+            std::shared_ptr<const TlsContext> tls = nullptr, LinkMeter* link_meter = nullptr);
   // The number of ranks of all members.
-  int ranks() const { return first_rank_.back(); }
+  int num_ranks() const { return first_rank_.back(); }
   // Makes later calls fail with `why`. Returns when no call is running and the connections are
   // closed.
   void Close(const absl::Status& why);
@@ -53,7 +53,7 @@ class Communicator final : public Collectives {
   // Makes a call and counts it while it runs, so that Close can wait for it. A call that comes
   // before Open waits for Open, and returns COLLECTIVE_TIMEOUT after the timeout.
   template <class F>
-  absl::Status WhileOpen(const CallKey& key, F call);
+  absl::Status CallWhileOpen(const CallKey& key, F call);
 
   // Immutable.
   const uint64_t generation_;
@@ -67,11 +67,11 @@ class Communicator final : public Collectives {
   absl::Mutex mu_;
   std::unique_ptr<Collectives> collectives_ ABSL_GUARDED_BY(mu_);
   // Launches that were aborted before Open, with the reasons.
-  std::map<uint64_t, absl::Status> aborted_ ABSL_GUARDED_BY(mu_);
-  absl::Status closed_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, absl::Status> aborted_launches_ ABSL_GUARDED_BY(mu_);
+  absl::Status close_reason_ ABSL_GUARDED_BY(mu_);  // OK until the communicator is closed
   PeerPort* port_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool opened_ ABSL_GUARDED_BY(mu_) = false;
-  int calls_ ABSL_GUARDED_BY(mu_) = 0;
+  int running_calls_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace tessera::worker

@@ -24,10 +24,10 @@ namespace {
 // and must not write an identity file into what may be a user's own folder.
 std::string FilesFolderIdentity(const ExecutorOptions& options) {
   if (options.files_dir.empty() || options.data_endpoint.empty()) return "";
-  absl::StatusOr<std::string> name = files::FilesRoot(options.files_dir).Identity();
-  if (name.ok()) return *std::move(name);
+  absl::StatusOr<std::string> identity = files::FilesRoot(options.files_dir).Identity();
+  if (identity.ok()) return *std::move(identity);
   TESSERA_LOG(WARNING) << "the folder of files is not usable" << Field("worker", options.worker)
-                       << Field("why", name.status().message());
+                       << Field("why", identity.status().message());
   return "";
 }
 
@@ -45,7 +45,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
       metrics_(options_.metrics, ToAbsl(backend_->device_kind()) == "gpu" ? "gpu" : "cpu",
                backend_->memory_bytes()),
       in_flight_(options_.in_flight),
-      files_folder_(FilesFolderIdentity(options_)),
+      files_folder_id_(FilesFolderIdentity(options_)),
       runs_enqueued_(num_devices_) {
   if (in_flight_ == nullptr) {
     own_page_ = std::make_unique<InFlightPage>(num_devices_);
@@ -57,18 +57,18 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   }
   reporter_ = std::make_unique<Stream>("reports");
   timer_ = std::make_unique<Timer>();
-  control_ = std::make_unique<Stream>("connect");
-  closing_ = std::make_unique<Stream>("disconnect");
+  connect_stream_ = std::make_unique<Stream>("connect");
+  disconnect_stream_ = std::make_unique<Stream>("disconnect");
   compilers_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.compile_jobs});
-  files_ = std::make_unique<Stream>("files");
+  files_stream_ = std::make_unique<Stream>("files");
   for (int32_t d = 0; d < num_devices_; ++d) {
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
     accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
-    const DeviceMetrics& shown = metrics_.device(d);
-    accounts_.back()->SetMetrics(shown.reserved_bytes, shown.array_bytes, shown.workspace_bytes,
-                                 shown.peak_bytes);
+    const DeviceMetrics& metrics = metrics_.device(d);
+    accounts_.back()->SetMetrics(metrics.reserved_bytes, metrics.array_bytes,
+                                 metrics.workspace_bytes, metrics.peak_bytes);
     in_flight_queues_.push_back(std::make_unique<InFlightQueue>(
-        &in_flight_->slot(d), metrics_.enabled() ? &shown : nullptr));
+        &in_flight_->slot(d), metrics_.enabled() ? &metrics : nullptr));
     streams_.push_back(std::make_unique<Stream>(absl::StrCat("device ", d)));
   }
 }
@@ -93,9 +93,9 @@ Executor::~Executor() {
   }
   for (const LaunchRef& launch : launches) Fail(*launch, why);
   for (const auto& communicator : communicators) communicator->Close(why);
-  control_.reset();
+  connect_stream_.reset();
   streams_.clear();
-  files_.reset();
+  files_stream_.reset();
   {
     // Wait for an asynchronous device; each launch has been cancelled above.
     constexpr absl::Duration kDeviceEndTime = absl::Seconds(30);
@@ -106,7 +106,7 @@ Executor::~Executor() {
     TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kDeviceEndTime))
         << "launches on the devices of " << name_ << " do not end";
   }
-  closing_.reset();
+  disconnect_stream_.reset();
   compilers_.reset();
   timer_.reset();
   buffers_.FailWaiters(why);
@@ -124,7 +124,7 @@ api::ExecutorInfo Executor::info() const {
           options_.peer_data_endpoint,
           backend_->memory_bytes(),
           !options_.files_dir.empty(),
-          files_folder_,
+          files_folder_id_,
           /*has_state=*/false,
           speed.flops_per_second,
           speed.memory_bytes_per_second};
@@ -134,15 +134,15 @@ std::vector<api::ExecutorInventory::Device> Executor::Arrays() const {
   std::vector<api::ExecutorInventory::Device> devices(num_devices_);
   // The deletions are read before the buffers, so that a buffer that is deleted in between is in
   // neither list.
-  absl::flat_hash_set<BufferId> deleting;
+  absl::flat_hash_set<BufferId> deleting_ids;
   {
     absl::MutexLock lock(&mu_);
-    deleting = deleting_;
+    deleting_ids = deleting_ids_;
   }
   const auto list = [&](const std::vector<BufferId>& ids,
                         std::vector<uint64_t> api::ExecutorInventory::Device::*arrays) {
     for (const BufferId& id : ids)
-      if (deleting.count(id) == 0) (devices[id.device].*arrays).push_back(id.array);
+      if (deleting_ids.count(id) == 0) (devices[id.device].*arrays).push_back(id.array);
   };
   const BufferTable::Listing listing = buffers_.List();
   list(listing.ready, &api::ExecutorInventory::Device::ready);
@@ -157,17 +157,17 @@ void Executor::Report(api::ReportBody body) {
   });
 }
 
-void Executor::ReportAtOnce(api::ReportBody body, ReportTo& to) {
-  if (to.sender != nullptr && reporter_->depth() == 0) {
+void Executor::ReportAtOnce(api::ReportBody body, ReportSlot& slot) {
+  if (slot.report != nullptr && reporter_->num_tasks() == 0) {
     if (silent_) return;
-    *to.sender = std::move(body);
-    to.given = true;
+    *slot.report = std::move(body);
+    slot.filled = true;
     return;
   }
-  const bool here = reporter_->RunIfIdle([this, &body] {
+  const bool reported = reporter_->RunIfIdle([this, &body] {
     if (!silent_) report_(std::move(body));
   });
-  if (!here) Report(std::move(body));
+  if (!reported) Report(std::move(body));
 }
 
 // Carries out one command. The lock makes all streams get the launches in the same order. If the
@@ -175,8 +175,8 @@ void Executor::ReportAtOnce(api::ReportBody body, ReportTo& to) {
 // two context switches: it claims the stream under the lock, and does the work after it has
 // released the lock.
 bool Executor::Send(api::Command command, api::ReportBody* report) {
-  ReportTo to{.sender = report};
-  std::optional<Claimed> claimed;
+  ReportSlot slot{.report = report};
+  std::optional<ClaimedWork> claimed;
   {
     absl::ReleasableMutexLock lock(&send_mu_);
     if (draining_) return false;  // the coordinator sends nothing after a Drain
@@ -184,8 +184,8 @@ bool Executor::Send(api::Command command, api::ReportBody* report) {
       // A read is not ordered with the streams. It may report at once, which requires that no lock
       // is held.
       lock.Release();
-      Handle(*read, to);
-      return to.given;
+      Handle(*read, slot);
+      return slot.filled;
     }
     draining_ = std::holds_alternative<api::Drain>(command);
     std::visit(
@@ -194,18 +194,18 @@ bool Executor::Send(api::Command command, api::ReportBody* report) {
             Handle(std::move(c));
         },
         command);
-    claimed = std::exchange(claimed_, std::nullopt);
+    claimed = std::exchange(claimed_work_, std::nullopt);
   }
   if (!claimed) return false;
   if (claimed->launch != nullptr) {
-    claimed->launch->report_to = to;
+    claimed->launch->report_slot = slot;
     RunOnDevice(claimed->launch, claimed->mesh_device, claimed->device);
-    to = claimed->launch->report_to;
+    slot = claimed->launch->report_slot;
   } else {
-    Delete(claimed->deleted, claimed->device);
+    Delete(claimed->arrays_to_delete, claimed->device);
   }
   streams_[claimed->device]->Release();
-  return to.given;
+  return slot.filled;
 }
 
 bool Executor::WaitUntilIdle(absl::Time deadline) {
@@ -217,15 +217,15 @@ bool Executor::WaitUntilIdle(absl::Time deadline) {
   return reporter_->Drain(deadline);
 }
 
-void Executor::OnDrained(std::function<void()> drained) {
+void Executor::OnDrained(std::function<void()> on_drained) {
   absl::MutexLock lock(&mu_);
-  drained_ = std::move(drained);
+  on_drained_ = std::move(on_drained);
 }
 
 // ---- Communicators. -----------------------------------------------------------------------------
 
-// Checks a new generation and opens it on the control thread. Generations only grow, and the check
-// against the last one makes a delayed command harmless.
+// Checks a new generation and opens it on the thread for connecting. Generations only grow, and the
+// check against the last one makes a delayed command harmless.
 void Executor::Handle(const api::ConfigureCommunicator& command) {
   constexpr int kDevicesMax = 1 << 16;
   const auto refuse = [&](const auto&... parts) {
@@ -253,13 +253,13 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
   }
   // This is done on its own thread, because peers connect at once and must not wait for
   // compilations here.
-  control_->Push([this, communicator] { OpenCommunicator(communicator); });
+  connect_stream_->Push([this, communicator] { OpenCommunicator(communicator); });
 }
 
 void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
   const int64_t began = AgeGauge::Now();
-  communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls, &links_);
-  metrics_.RecordCommunicatorInit(CollectiveBackend::kTcp, communicator->ranks(),
+  communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls, &link_meter_);
+  metrics_.RecordCommunicatorInit(CollectiveBackend::kTcp, communicator->num_ranks(),
                                   absl::Nanoseconds(AgeGauge::Now() - began));
   Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});
 }
@@ -274,7 +274,7 @@ void Executor::Handle(const api::CloseCommunicator& command) {
     communicators_.erase(it);
   }
   // This is done on its own thread, because closing waits for the peers.
-  closing_->Push([this, communicator] {
+  disconnect_stream_->Push([this, communicator] {
     backend_->CloseGeneration(communicator->generation());
     communicator->Close(
         MakeError(ErrorKind::kPeerFailed, absl::StrCat("the communicator of generation ",
@@ -410,7 +410,7 @@ absl::Status Executor::Resolve(const api::Launch& command, LaunchState* launch) 
 absl::Status Executor::Admit(const LaunchRef& launch, bool claimed) {
   const auto& devices = launch->devices;
   for (const int32_t device : devices) {
-    if (!claimed && streams_[device]->depth() >= options_.queue_bound) {
+    if (!claimed && streams_[device]->num_tasks() >= options_.queue_bound) {
       return MakeError(ErrorKind::kQueueFull,
                        absl::StrCat(options_.queue_bound, " launches wait on device ", device,
                                     " of ", name_, ", which is the maximum"));
@@ -421,7 +421,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, bool claimed) {
     for (const int32_t device : devices) {
       const BufferId id{result, device};
       const absl::Status status = buffers_.Expect(id);
-      if (status.ok()) launch->expected.push_back(id);
+      if (status.ok()) launch->expected_ids.push_back(id);
       // A result may be deleted before its producer is sent, and that is no error.
       if (!status.ok() && KindOf(status) != ErrorKind::kArrayDeleted) return status;
     }
@@ -436,10 +436,10 @@ void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why)
   for (const uint64_t result : launch->results) {
     for (int32_t device = 0; device < num_devices_; ++device) {
       const BufferId id{result, device};
-      if (!buffers_.IsKnown(id)) launch->expected.push_back(id);
+      if (!buffers_.IsKnown(id)) launch->expected_ids.push_back(id);
     }
   }
-  Finish(launch, /*on_stream=*/false);
+  EndLaunch(launch, /*on_stream=*/false);
 }
 
 const Executable* Executor::CompiledForOneDevice(const LaunchState& launch) {
@@ -469,16 +469,16 @@ void Executor::Handle(api::Launch&& command) {
     launch->devices.push_back(device);
   const Executable* const compiled = CompiledForOneDevice(*launch);
   const bool claimed =
-      compiled != nullptr && compiled->quick() && streams_[launch->devices[0]]->Claim();
+      compiled != nullptr && compiled->quick() && streams_[launch->devices[0]]->TryClaim();
   if (absl::Status status = Admit(launch, claimed); !status.ok()) {
     if (claimed) streams_[launch->devices[0]]->Release();
     return FailBeforeStart(launch, status);
   }
-  if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
+  if (launch->devices.empty()) return EndLaunch(launch, /*on_stream=*/false);
   RetainInlineResults(launch);
   if (claimed) {
     const auto& [at, on] = launch->program->local[0];
-    claimed_ = Claimed{.device = on, .launch = std::move(launch), .mesh_device = at};
+    claimed_work_ = ClaimedWork{.device = on, .launch = std::move(launch), .mesh_device = at};
     return;
   }
   const bool brief = compiled != nullptr && compiled->brief();
@@ -537,7 +537,7 @@ void Executor::Handle(const api::Transfer& command) {
   for (const auto& shard : command.shards) launch->devices.push_back(shard.device);
   if (absl::Status status = Admit(launch, /*claimed=*/false); !status.ok())
     return FailBeforeStart(launch, status);
-  if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
+  if (launch->devices.empty()) return EndLaunch(launch, /*on_stream=*/false);
   for (const auto& from : command.shards) {
     auto shard = std::make_shared<TransferShard>();
     shard->device = from.device;
@@ -548,7 +548,7 @@ void Executor::Handle(const api::Transfer& command) {
       TransferPiece& added = shard->pieces.emplace_back();
       added.piece = piece;
       if (piece.local)
-        added.source = RetainedBuffer::Of(buffers_, {piece.source, piece.source_device});
+        added.source = RetainedBuffer::Retain(buffers_, {piece.source, piece.source_device});
     }
     streams_[from.device]->Push([this, launch, shard] {
       BeginOnDevice(*launch, shard->device);
@@ -584,7 +584,7 @@ absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t b
 
 absl::Status Executor::CheckNotDeleting(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
-  if (deleting_.count(id) == 0) return absl::OkStatus();
+  if (deleting_ids_.count(id) == 0) return absl::OkStatus();
   return MakeError(ErrorKind::kArrayDeleted,
                    absl::StrCat(ToString(id), " is being deleted on ", name_));
 }
@@ -632,11 +632,11 @@ void Executor::Handle(const api::WriteBuffer& command) {
   Report(api::BufferWritten{id.array, id.device, status});
 }
 
-void Executor::Handle(const api::ReadBuffer& command, ReportTo& to) {
+void Executor::Handle(const api::ReadBuffer& command, ReportSlot& slot) {
   const BufferId id{command.array, command.device};
   if (const DeviceBufferRef ready = buffers_.GetIfReady(id)) {
     metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, ready->num_bytes());
-    return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)}, to);
+    return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)}, slot);
   }
   if (!buffers_.IsKnown(id)) {
     return Report(api::BufferRead{
@@ -658,14 +658,15 @@ void Executor::Delete(const std::vector<uint64_t>& arrays, int32_t device) {
 void Executor::Handle(const api::DeleteBuffers& command) {
   // With several devices, one stream might be busy, and the memory of the other devices would not
   // be freed meanwhile.
-  if (num_devices_ == 1 && streams_[0]->Claim()) {
-    claimed_ = Claimed{.device = 0, .deleted = command.arrays};
+  if (num_devices_ == 1 && streams_[0]->TryClaim()) {
+    claimed_work_ = ClaimedWork{.device = 0, .arrays_to_delete = command.arrays};
     return;
   }
   {
     absl::MutexLock lock(&mu_);
     for (const uint64_t array : command.arrays)
-      for (int32_t device = 0; device < num_devices_; ++device) deleting_.insert({array, device});
+      for (int32_t device = 0; device < num_devices_; ++device)
+        deleting_ids_.insert({array, device});
   }
   for (int32_t device = 0; device < num_devices_; ++device) {
     streams_[device]->Push(
@@ -676,24 +677,24 @@ void Executor::Handle(const api::DeleteBuffers& command) {
 void Executor::DeleteQueued(const std::vector<uint64_t>& arrays, int32_t device) {
   Delete(arrays, device);
   absl::MutexLock lock(&mu_);
-  for (const uint64_t array : arrays) deleting_.erase({array, device});
+  for (const uint64_t array : arrays) deleting_ids_.erase({array, device});
 }
 
 void Executor::Handle(const api::Drain&) {
-  control_->Push([this] {
+  connect_stream_->Push([this] {
     // The wait is bounded by the timeouts of the launches; the destructor ends it earlier.
     for (const auto& stream : streams_) {
       while (!stream->Drain(SteadyNow() + absl::Seconds(1)) && !silent_) continue;
     }
     if (silent_) return;
-    std::function<void()> drained;
+    std::function<void()> on_drained;
     {
       absl::MutexLock lock(&mu_);
-      drained = drained_;
+      on_drained = on_drained_;
     }
     Report(api::LaunchDone{0, absl::ZeroDuration()});
     // The callback comes after the last report.
-    if (drained) reporter_->Push(drained);
+    if (on_drained) reporter_->Push(on_drained);
   });
 }
 

@@ -49,7 +49,7 @@ namespace tessera::worker {
 // executor_state.h defines these types.
 struct LaunchState;
 struct LoadedProgram;
-struct ReportTo;
+struct ReportSlot;
 struct TransferPiece;
 struct TransferShard;
 
@@ -66,7 +66,7 @@ struct ExecutorOptions {
   int64_t queue_bound = 2048;             // queued launches per device; beyond it QUEUE_FULL
   int compile_jobs = 0;  // number of programs compiled at a time, at least 2; 0 for one per core
   InFlightPage* in_flight = nullptr;  // borrowed; null if the executor must make its own
-  PeerReader* peers = nullptr;        // borrowed; null if transfers cannot read from peers
+  PeerReader* peer_reader = nullptr;  // borrowed; null if transfers cannot read from peers
   std::string files_dir;  // the folder of saved arrays; if empty, none may be saved or loaded
   MetricsPage* metrics = nullptr;  // borrowed; null if metrics are disabled
 };
@@ -100,7 +100,7 @@ class Executor {
   bool WaitUntilIdle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets a function that is called once, on a thread of the executor, when a Drain has been
   // completed.
-  void OnDrained(std::function<void()> drained) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnDrained(std::function<void()> on_drained) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The data plane. ReserveShard reserves memory for a shard before its bytes are received.
   absl::StatusOr<Reservation> ReserveShard(const BufferId& id, int64_t bytes);
@@ -138,7 +138,7 @@ class Executor {
   void Handle(api::Launch&& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Handle(const api::Transfer& command);
   void Handle(const api::WriteBuffer& command);
-  void Handle(const api::ReadBuffer& command, ReportTo& to);
+  void Handle(const api::ReadBuffer& command, ReportSlot& slot);
   void Handle(const api::DeleteBuffers& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Delete(const std::vector<uint64_t>& arrays, int32_t device);
   // Deletes the arrays when the deletion's turn on the stream has come.
@@ -176,9 +176,9 @@ class Executor {
   void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(LaunchState& launch);
-  // Waits until fewer than `had` runs are enqueued on the device, or returns the error if the
-  // launch is cancelled.
-  absl::Status AwaitRunEnd(const LaunchState& launch, int32_t device, int64_t had)
+  // Waits until fewer than `enqueued_before` runs are enqueued on the device, or returns the error
+  // if the launch is cancelled.
+  absl::Status AwaitRunEnd(const LaunchState& launch, int32_t device, int64_t enqueued_before)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time for the metrics of dispatch. Returns 0 if metrics are disabled, because
   // reading the clock takes longer than most of the steps of a small launch.
@@ -201,9 +201,9 @@ class Executor {
   absl::Status TakeArgs(LaunchState& launch, int32_t device, Args* args);
   // Undoes TakeArgs for a run that was not enqueued.
   void ReturnArgs(const LaunchState& launch, int32_t device, Args args);
-  absl::StatusOr<Collectives*> CollectivesOf(LaunchState& launch);
-  absl::StatusOr<RunContext> ContextOf(LaunchState& launch, int64_t mesh_device, int32_t device,
-                                       absl::Span<const int> donations);
+  absl::StatusOr<Collectives*> GetCollectives(LaunchState& launch);
+  absl::StatusOr<RunContext> MakeRunContext(LaunchState& launch, int64_t mesh_device,
+                                            int32_t device, absl::Span<const int> donations);
   // The run of a launch on one device.
   struct Run {
     LaunchRef launch = nullptr;
@@ -217,7 +217,7 @@ class Executor {
   // the device has the arguments, even if Enqueue then fails.
   absl::Status EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t began, bool* enqueued);
   // Ends the run when the event is done.
-  void EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event)
+  void EndRunWhenDone(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event)
       ABSL_LOCKS_EXCLUDED(mu_);
   void EndRun(Run& run, absl::Status status);
   void StoreResults(Run& run);
@@ -226,24 +226,24 @@ class Executor {
                                        ir::DType dtype);
   // Starts the clock of the launch when its first device begins. Returns an error if the launch has
   // been cancelled.
-  absl::Status Start(const LaunchRef& launch);
+  absl::Status StartClock(const LaunchRef& launch);
   void BeginOnDevice(LaunchState& launch, int32_t device);
   void EndOnDevice(const LaunchRef& launch, int32_t device, const absl::Status& status);
   // Ends the launch with its first failure, here and at its peers in collectives. Other launches on
   // the same communicator go on.
   void Fail(LaunchState& launch, const absl::Status& why);
   void TimeOut(LaunchState& launch);
-  void Finish(const LaunchRef& launch, bool on_stream);
+  void EndLaunch(const LaunchRef& launch, bool on_stream);
 
-  // The function below runs on the thread of control_.
+  // The function below runs on the thread of connect_stream_.
   void OpenCommunicator(const std::shared_ptr<Communicator>& communicator) ABSL_LOCKS_EXCLUDED(mu_);
   // The function below runs on a compiling thread.
   void CompileProgram(const ProgramRef& program, const ir::Program& source);
   bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
   void Report(api::ReportBody body);
-  // Like Report, but avoids a context switch if no other report is queued. The report goes to the
-  // sender if the sender wants it. Requires that no lock is held.
-  void ReportAtOnce(api::ReportBody body, ReportTo& to);
+  // Like Report, but avoids a context switch if no other report is queued: puts the report into
+  // `slot`, if the sender wants it, or calls the report function. Requires that no lock is held.
+  void ReportAtOnce(api::ReportBody body, ReportSlot& slot);
   // Retains the inline results of the launch, so that no later launch overwrites them.
   void RetainInlineResults(const LaunchRef& launch);
   std::vector<api::LaunchDone::InlineResult> InlineResults(
@@ -256,7 +256,7 @@ class Executor {
   const int32_t num_devices_;
   const ReportFn report_;
   const ExecutorMetrics metrics_;
-  LinkMeter links_;
+  LinkMeter link_meter_;
   std::unique_ptr<InFlightPage> own_page_;
   InFlightPage* in_flight_;
   std::vector<std::unique_ptr<InFlightQueue>> in_flight_queues_;  // per device
@@ -271,15 +271,15 @@ class Executor {
   bool draining_ ABSL_GUARDED_BY(send_mu_) = false;
   // Work that Send does itself, on the stream that it has claimed: either a quick launch or
   // deletions.
-  struct Claimed {
+  struct ClaimedWork {
     int32_t device = 0;
     LaunchRef launch = nullptr;
     int64_t mesh_device = 0;
-    std::vector<uint64_t> deleted = {};  // the arrays to delete, if there is no launch
+    std::vector<uint64_t> arrays_to_delete = {};  // if there is no launch
   };
-  std::optional<Claimed> claimed_ ABSL_GUARDED_BY(send_mu_);
+  std::optional<ClaimedWork> claimed_work_ ABSL_GUARDED_BY(send_mu_);
 
-  const std::string files_folder_;
+  const std::string files_folder_id_;  // see ExecutorInfo
 
   mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(send_mu_);
   std::map<uint64_t, ProgramRef> programs_ ABSL_GUARDED_BY(mu_);
@@ -287,19 +287,19 @@ class Executor {
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
   // Arrays that will be deleted once earlier launches have ended.
-  absl::flat_hash_set<BufferId> deleting_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<BufferId> deleting_ids_ ABSL_GUARDED_BY(mu_);
   // Per device, the number of enqueued runs that have not ended. It is changed under mu_, because
   // threads wait for a change by a condition of mu_.
   std::vector<std::atomic<int64_t>> runs_enqueued_;
-  std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> on_drained_ ABSL_GUARDED_BY(mu_);
 
-  // The destructor ends control first, then the streams and the thread for files, then closing and
-  // compilers, and at last the timer and the reporter.
+  // The destructor ends the stream that connects first, then the streams of the devices and of files,
+  // then the stream that disconnects and the compilers, and at last the timer and the reporter.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
-  std::unique_ptr<Stream> control_, closing_;
+  std::unique_ptr<Stream> connect_stream_, disconnect_stream_;
   std::unique_ptr<SizedPool> compilers_;
-  std::unique_ptr<Stream> files_;
+  std::unique_ptr<Stream> files_stream_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 

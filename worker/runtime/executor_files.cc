@@ -28,15 +28,15 @@ absl::Status WaitOrCancelled(CancelToken& cancel, absl::Duration duration) {
 }  // namespace
 
 void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(LaunchState&)> work) {
-  files_->Push([this, launch, work = std::move(work)] {
-    absl::Status status = Start(launch);
+  files_stream_->Push([this, launch, work = std::move(work)] {
+    absl::Status status = StartClock(launch);
     if (status.ok()) status = work(*launch);
     // A launch that was cancelled after its last check has succeeded.
     if (!status.ok()) {
       launch->failed = true;
       Fail(*launch, status);
     }
-    Finish(launch, /*on_stream=*/false);
+    EndLaunch(launch, /*on_stream=*/false);
   });
 }
 
@@ -52,7 +52,7 @@ void Executor::Handle(const api::SaveShards& command) {
   auto sources = std::make_shared<std::map<BufferId, std::shared_ptr<RetainedBuffer>>>();
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
-    sources->insert_or_assign(id, RetainedBuffer::Of(buffers_, id));
+    sources->insert_or_assign(id, RetainedBuffer::Retain(buffers_, id));
   }
   RunOnFiles(launch, [this, command, sources](LaunchState& running) {
     files::Hooks hooks;
@@ -75,27 +75,28 @@ void Executor::Handle(const api::LoadShards& command) {
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
     if (!HasDevice(shard.device)) continue;  // it fails when it is loaded
-    const absl::Status expected = buffers_.Expect(id);
-    if (expected.ok()) launch->expected.push_back(id);
-    if (!expected.ok() && KindOf(expected) != ErrorKind::kArrayDeleted)
-      return FailBeforeStart(launch, expected);
+    const absl::Status status = buffers_.Expect(id);
+    if (status.ok()) launch->expected_ids.push_back(id);
+    if (!status.ok() && KindOf(status) != ErrorKind::kArrayDeleted)
+      return FailBeforeStart(launch, status);
   }
   RunOnFiles(launch, [this, command](LaunchState& running) {
     files::Hooks hooks;
-    Reservation reserved;
+    Reservation reservation;
     hooks.reserve = [&](const api::FileShard& shard, int64_t bytes) -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(reserved, ReserveShard({shard.array, shard.device}, bytes));
+      TESSERA_ASSIGN_OR_RETURN(reservation, ReserveShard({shard.array, shard.device}, bytes));
       return absl::OkStatus();
     };
     hooks.store = [&](const api::FileShard& shard, ir::Array value) -> absl::Status {
       const BufferId id{shard.array, shard.device};
-      const absl::Status written = WriteShard(id, std::move(value), std::move(reserved));
-      if (written.ok())
-        running.expected.erase(std::remove(running.expected.begin(), running.expected.end(), id),
-                               running.expected.end());
+      const absl::Status status = WriteShard(id, std::move(value), std::move(reservation));
+      if (status.ok())
+        running.expected_ids.erase(
+            std::remove(running.expected_ids.begin(), running.expected_ids.end(), id),
+            running.expected_ids.end());
       // A shard of a deleted array is skipped, and the others are loaded.
-      const bool deleted = !written.ok() && KindOf(written) == ErrorKind::kArrayDeleted;
-      return deleted ? absl::OkStatus() : written;
+      const bool deleted = !status.ok() && KindOf(status) == ErrorKind::kArrayDeleted;
+      return deleted ? absl::OkStatus() : status;
     };
     hooks.wait = [&](absl::Duration d) { return WaitOrCancelled(running.cancel, d); };
     return files::Load(files::FilesRoot(options_.files_dir), command, hooks);
@@ -103,7 +104,7 @@ void Executor::Handle(const api::LoadShards& command) {
 }
 
 void Executor::Handle(const api::InspectFile& command) {
-  files_->Push([this, command] {
+  files_stream_->Push([this, command] {
     Report(api::FileInspected{command.request,
                               files::Inspect(files::FilesRoot(options_.files_dir), command.path)});
   });

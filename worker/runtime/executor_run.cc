@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kRunsEnqueuedMax = 16;
 // An executor ends a launch this long after the launch's deadline, so that the coordinator, which
 // ends it at the deadline and can say more in its error, comes first.
-constexpr absl::Duration kCoordinatorFirst = absl::Milliseconds(100);
+constexpr absl::Duration kCoordinatorHeadStart = absl::Milliseconds(100);
 // How often a wait checks whether its launch was cancelled.
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
 
@@ -34,17 +34,17 @@ void Executor::RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t
   if (!status.ok()) EndOnDevice(launch, device, status);
 }
 
-absl::Status Executor::Start(const LaunchRef& launch) {
+absl::Status Executor::StartClock(const LaunchRef& launch) {
   absl::MutexLock lock(&launch->mu);
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   if (launch->started) return absl::OkStatus();
   launch->started = true;
   launch->started_at = SteadyNow();
   if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
-  launch->timer = timer_->At(launch->started_at + launch->timeout + kCoordinatorFirst,
-                             [this, weak = std::weak_ptr<LaunchState>(launch)] {
-                               if (const LaunchRef late = weak.lock()) TimeOut(*late);
-                             });
+  launch->timer = timer_->CallAt(launch->started_at + launch->timeout + kCoordinatorHeadStart,
+                                 [this, weak = std::weak_ptr<LaunchState>(launch)] {
+                                   if (const LaunchRef late = weak.lock()) TimeOut(*late);
+                                 });
   return absl::OkStatus();
 }
 
@@ -67,10 +67,11 @@ absl::Status Executor::AwaitProgram(LaunchState& launch) {
   return launch.program->executable.status();
 }
 
-absl::Status Executor::AwaitRunEnd(const LaunchState& launch, int32_t device, int64_t had) {
+absl::Status Executor::AwaitRunEnd(const LaunchState& launch, int32_t device,
+                                   int64_t enqueued_before) {
   absl::MutexLock lock(&mu_);
   const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return runs_enqueued_[device] < had;
+    return runs_enqueued_[device] < enqueued_before;
   };
   while (!mu_.AwaitWithTimeout(absl::Condition(&ended), kCancelPoll)) {
     TESSERA_RETURN_IF_ERROR(launch.cancel.status());
@@ -139,7 +140,7 @@ void Executor::ReturnArgs(const LaunchState& launch, int32_t device, Args args) 
 // launch among this executor's own devices takes a set from its program's pool, so that launches do
 // not have to set up their own. A set is given back only by a launch that succeeded, because a
 // failed set stays unusable.
-absl::StatusOr<Collectives*> Executor::CollectivesOf(LaunchState& launch) {
+absl::StatusOr<Collectives*> Executor::GetCollectives(LaunchState& launch) {
   if (!launch.UsesCollectives()) return nullptr;
   if (launch.communicator != nullptr) return launch.communicator.get();
   LoadedProgram& program = *launch.program;
@@ -167,8 +168,8 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(LaunchState& launch) {
     config.ranks.push_back(
         {program.coordinates[rank].device, name_, options_.incarnation, "", options_.host});
   }
-  launch.local_collectives = Metered(MakeCollectives(std::move(config), -1),
-                                     CollectiveBackend::kInproc, &metrics_, &links_);
+  launch.local_collectives = MeterCollectives(MakeCollectives(std::move(config), -1),
+                                              CollectiveBackend::kInproc, &metrics_, &link_meter_);
   return launch.local_collectives.get();
 }
 
@@ -184,8 +185,9 @@ absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_devic
   return status;
 }
 
-absl::StatusOr<RunContext> Executor::ContextOf(LaunchState& launch, int64_t mesh_device,
-                                               int32_t device, absl::Span<const int> donations) {
+absl::StatusOr<RunContext> Executor::MakeRunContext(LaunchState& launch, int64_t mesh_device,
+                                                    int32_t device,
+                                                    absl::Span<const int> donations) {
   RunContext context;
   context.launch = launch.id;
   context.program = *launch.program->name;
@@ -195,7 +197,7 @@ absl::StatusOr<RunContext> Executor::ContextOf(LaunchState& launch, int64_t mesh
   context.donations = donations;
   context.cancel = &launch.cancel;
   context.in_flight = launch.in_flight[device];
-  TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(launch));
+  TESSERA_ASSIGN_OR_RETURN(context.collectives, GetCollectives(launch));
   if (launch.communicator != nullptr) context.generation = launch.communicator->generation();
   return context;
 }
@@ -229,9 +231,9 @@ absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t be
   if (enqueued_before >= kRunsEnqueuedMax) {
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(*launch, device, enqueued_before));
   }
-  TESSERA_RETURN_IF_ERROR(Start(launch));
+  TESSERA_RETURN_IF_ERROR(StartClock(launch));
   TESSERA_ASSIGN_OR_RETURN(const RunContext context,
-                           ContextOf(*launch, mesh_device, device, args.donations));
+                           MakeRunContext(*launch, mesh_device, device, args.donations));
   metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
                           absl::Nanoseconds(DispatchClock() - began));
   *enqueued = true;
@@ -241,14 +243,14 @@ absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t be
   if (work.event == nullptr) {
     EndRun(run, absl::OkStatus());
   } else {
-    EndLater(std::make_shared<Run>(std::move(run)), std::move(work.event));
+    EndRunWhenDone(std::make_shared<Run>(std::move(run)), std::move(work.event));
   }
   return absl::OkStatus();
 }
 
-void Executor::EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event) {
+void Executor::EndRunWhenDone(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event) {
   const int32_t device = run->device;
-  run->launch->report_to = {};
+  run->launch->report_slot = {};
   {
     absl::MutexLock lock(&mu_);
     ++runs_enqueued_[device];
@@ -284,13 +286,14 @@ void Executor::StoreResults(Run& run) {
   }
   for (size_t r = 0; r < run.results.size(); ++r) {
     const BufferId id{launch.results[r], run.device};
-    const int donated = run.args.donations.empty() ? -1 : run.args.donations[r];
-    Reservation& from = donated < 0 ? run.reservation : *run.args.donated_reservations[donated];
-    Reservation own =
-        from.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name});
+    const int donated_arg = run.args.donations.empty() ? -1 : run.args.donations[r];
+    Reservation& source =
+        donated_arg < 0 ? run.reservation : *run.args.donated_reservations[donated_arg];
+    Reservation reservation =
+        source.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name});
     // An error is ignored: the result was deleted meanwhile, or the launch failed on another
     // device.
-    static_cast<void>(buffers_.SetReady(id, std::move(run.results[r]), std::move(own)));
+    static_cast<void>(buffers_.SetReady(id, std::move(run.results[r]), std::move(reservation)));
   }
   run.reservation.Release();
 }
@@ -303,24 +306,24 @@ void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::
   if (!status.ok()) {
     launch->failed = true;
     Fail(*launch, status);
-    // The results on this device fail before its stream runs work that uses them. Finish makes the
-    // results on the other devices fail.
+    // The results on this device fail before its stream runs work that uses them. EndLaunch makes
+    // the results on the other devices fail.
     for (const uint64_t result : launch->results) {
       buffers_.SetFailed({result, device}, launch->cancel.status());
     }
   }
   in_flight_queues_[device]->End(launch->in_flight[device]);
-  if (launch->remaining.fetch_sub(1) == 1) Finish(launch, /*on_stream=*/true);
+  if (launch->remaining.fetch_sub(1) == 1) EndLaunch(launch, /*on_stream=*/true);
 }
 
 void Executor::Fail(LaunchState& launch, const absl::Status& why) {
   if (!launch.cancel.Cancel(why)) return;
-  std::shared_ptr<Collectives> own;
+  std::shared_ptr<Collectives> local_collectives;
   {
     absl::MutexLock lock(&launch.mu);
-    own = launch.local_collectives;
+    local_collectives = launch.local_collectives;
   }
-  if (own != nullptr) own->Abort(why);
+  if (local_collectives != nullptr) local_collectives->Abort(why);
   // The launch is aborted even if it has not begun here, so that the blocks that its peers have
   // sent are dropped.
   if (launch.communicator != nullptr && launch.UsesCollectives()) {
@@ -352,34 +355,35 @@ std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
 // The launch leaves the table before it is reported, so that WaitUntilIdle and a reused id see no
 // trace of it. A failed launch makes all its results fail, and deletes donated arguments if a
 // device has had them, because their values may be overwritten.
-void Executor::Finish(const LaunchRef& launch, bool on_stream) {
+void Executor::EndLaunch(const LaunchRef& launch, bool on_stream) {
   std::optional<Timer::Id> timer;
   absl::Duration run_time;
-  std::shared_ptr<Collectives> own;
+  std::shared_ptr<Collectives> local_collectives;
   std::map<BufferId, DeviceBufferRef> inline_results;
   {
     absl::MutexLock lock(&launch->mu);
     timer = launch->timer;
     run_time = launch->started ? SteadyNow() - launch->started_at : absl::ZeroDuration();
-    own = std::move(launch->local_collectives);
+    local_collectives = std::move(launch->local_collectives);
     inline_results = std::move(launch->retained_inline_results);
   }
   if (timer) timer_->Cancel(*timer);
   const bool failed = launch->failed;
-  if (own != nullptr && !failed && !launch->cancel.cancelled()) {
+  if (local_collectives != nullptr && !failed && !launch->cancel.cancelled()) {
     absl::MutexLock lock(&launch->program->mu);
-    launch->program->idle_collectives.push_back(std::move(own));
+    launch->program->idle_collectives.push_back(std::move(local_collectives));
   }
   {
     absl::MutexLock lock(&mu_);
     launches_.erase(launch->id);
   }
   if (!failed) {
-    api::LaunchDone done{launch->id, run_time, InlineResults(inline_results), links_.TakeChanges()};
-    return on_stream ? ReportAtOnce(std::move(done), launch->report_to) : Report(std::move(done));
+    api::LaunchDone done{launch->id, run_time, InlineResults(inline_results),
+                         link_meter_.TakeChanges()};
+    return on_stream ? ReportAtOnce(std::move(done), launch->report_slot) : Report(std::move(done));
   }
   const absl::Status why = launch->cancel.status();
-  for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);
+  for (const BufferId& id : launch->expected_ids) buffers_.SetFailed(id, why);
   for (size_t a = 0; launch->donated_inputs_consumed && a < launch->args.size(); ++a) {
     if (!launch->donates(a)) continue;
     for (const int32_t device : launch->devices) buffers_.Delete({launch->args[a], device});
@@ -393,13 +397,13 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(LaunchState& launch, const Transf
                                                ir::DType dtype) {
   const api::Transfer::Piece& piece = from.piece;
   if (!piece.local) {
-    if (options_.peers == nullptr) {
+    if (options_.peer_reader == nullptr) {
       return MakeError(
           ErrorKind::kInternal,
           absl::StrCat(launch.Name(), ": ", name_, " cannot read from ", piece.executor, " at ",
                        piece.endpoint, ": this worker reads from no peers"));
     }
-    return options_.peers->Read(piece, dtype, SteadyNow() + launch.timeout, launch.cancel);
+    return options_.peer_reader->Read(piece, dtype, SteadyNow() + launch.timeout, launch.cancel);
   }
   TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer, from.source->Await(launch.cancel));
   TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(*buffer));
@@ -416,7 +420,7 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(LaunchState& launch, const Transf
 }
 
 absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard& shard) {
-  TESSERA_RETURN_IF_ERROR(Start(launch));
+  TESSERA_RETURN_IF_ERROR(StartClock(launch));
   const int64_t began = AgeGauge::Now();
   const int64_t bytes = ir::MakeType(shard.dtype, shard.shape).num_bytes();
   TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(shard.result, bytes));

@@ -32,7 +32,7 @@ absl::Status LaunchState::StatusForPeers(const absl::Status& why) {
              : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
 }
 
-std::shared_ptr<RetainedBuffer> RetainedBuffer::Of(BufferTable& buffers, const BufferId& id) {
+std::shared_ptr<RetainedBuffer> RetainedBuffer::Retain(BufferTable& buffers, const BufferId& id) {
   const auto retained = std::make_shared<RetainedBuffer>();
   buffers.WhenReady(id, [retained](absl::StatusOr<DeviceBufferRef> buffer) {
     absl::MutexLock lock(&retained->mu_);

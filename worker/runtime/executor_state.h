@@ -60,10 +60,10 @@ struct LoadedProgram {
   std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);
 };
 
-// The place where the thread that has sent a command wants to get the command's report.
-struct ReportTo {
-  api::ReportBody* sender = nullptr;  // null if the report goes to the report function
-  bool given = false;                 // whether `*sender` has been set
+// Where the thread that has sent a command wants to get the command's report.
+struct ReportSlot {
+  api::ReportBody* report = nullptr;  // null if the report goes to the report function
+  bool filled = false;                // whether `*report` has been set
 };
 
 // A launch or a transfer. It is shared by the streams on which it runs, the timer and the table of
@@ -77,8 +77,8 @@ struct LaunchState {
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
   absl::InlinedVector<int32_t, 2> devices;
-  absl::InlinedVector<BufferId, 2> expected;
-  std::vector<BufferId> inline_results;  // results whose values LaunchDone returns
+  absl::InlinedVector<BufferId, 2> expected_ids;  // results that the buffer table expects
+  std::vector<BufferId> inline_results;           // results whose values LaunchDone returns
   absl::Duration timeout;
   int64_t arrival_ns = 0;  // time by AgeGauge::Now
 
@@ -90,7 +90,7 @@ struct LaunchState {
   // Whether a device was given the arguments, so that donated arguments may be overwritten.
   std::atomic<bool> donated_inputs_consumed{false};
 
-  ReportTo report_to;  // used while the launch runs on the thread that has sent it
+  ReportSlot report_slot;  // used while the launch runs on the thread that has sent it
 
   absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;
@@ -112,7 +112,7 @@ struct LaunchState {
 // Retains a buffer as soon as it is ready, so that a later delete does not affect it.
 class RetainedBuffer {
  public:
-  static std::shared_ptr<RetainedBuffer> Of(BufferTable& buffers, const BufferId& id);
+  static std::shared_ptr<RetainedBuffer> Retain(BufferTable& buffers, const BufferId& id);
   // Returns the buffer, or the reason why it failed or why the wait was cancelled.
   absl::StatusOr<DeviceBufferRef> Await(CancelToken& cancel) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -67,13 +67,13 @@ class Reports {
 };
 
 // All axes are Manual, because the planner leaves device programs in this state.
-ir::Scope Shards(int n) {
+ir::Scope ManualScope(int n) {
   return {.mesh = {.axes = {{"i", n, ir::AxisType::kManual}}}, .check_vma = false};
 }
 
 // The argument is f32[4] on each device. The result is twice its sum over the mesh.
 ir::Program PsumProgram(int devices) {
-  ir::Builder b(Shards(devices));
+  ir::Builder b(ManualScope(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
   b.SetSite({"/src/model.cc", 41});
   ir::Value s = ir::Psum(x, {"i"});
@@ -82,7 +82,7 @@ ir::Program PsumProgram(int devices) {
 
 // A program that applies sin `ops` times.
 ir::Program LongProgram(int devices, int ops) {
-  ir::Builder b(Shards(devices));
+  ir::Builder b(ManualScope(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {1 << 12}));
   for (int i = 0; i < ops; ++i) {
     b.SetSite({"/src/model.cc", 70});
@@ -94,7 +94,7 @@ ir::Program LongProgram(int devices, int ops) {
 // A program with a loop that ends only when it is cancelled.
 ir::Program EndlessProgram(int devices) {
   const ir::Type type = ir::MakeType(DType::kF32, {1 << 12});
-  ir::Builder predicate(Shards(devices)), body(Shards(devices)), b(Shards(devices));
+  ir::Builder predicate(ManualScope(devices)), body(ManualScope(devices)), b(ManualScope(devices));
   predicate.Param(type);
   const ir::FunctionRef always = predicate.Build({{ir::Constant(predicate, DType::kBool, 1)}});
   const ir::Value carry = body.Param(type);
@@ -165,7 +165,7 @@ class ExecutorTest : public ::testing::Test {
 
 // Waits until `there` returns true, for at most kPatience.
 template <class F>
-void Until(F there) {
+void WaitUntil(F there) {
   const absl::Time deadline = SteadyNow() + kPatience;
   absl::Notification never;
   while (!there()) {
@@ -196,14 +196,14 @@ class HeldBackend : public Backend {
   // An executable that is not quick, so that only the streams' threads enqueue it.
   class NotQuick final : public Executable {
    public:
-    explicit NotQuick(std::shared_ptr<const Executable> of) : of_(std::move(of)) {}
-    int64_t memory_bytes() const override { return of_->memory_bytes(); }
-    bool has_collectives() const override { return of_->has_collectives(); }
+    explicit NotQuick(std::shared_ptr<const Executable> inner) : inner_(std::move(inner)) {}
+    int64_t memory_bytes() const override { return inner_->memory_bytes(); }
+    bool has_collectives() const override { return inner_->has_collectives(); }
     bool quick() const override { return false; }
-    const Executable& of() const { return *of_; }
+    const Executable& inner() const { return *inner_; }
 
    private:
-    const std::shared_ptr<const Executable> of_;
+    const std::shared_ptr<const Executable> inner_;
   };
 
   std::string_view device_kind() const override { return cpu_->device_kind(); }
@@ -219,7 +219,7 @@ class HeldBackend : public Backend {
                                    absl::Span<const DeviceBufferRef> args) override {
     TESSERA_ASSIGN_OR_RETURN(
         Enqueued enqueued,
-        cpu_->Enqueue(static_cast<const NotQuick&>(executable).of(), context, args));
+        cpu_->Enqueue(static_cast<const NotQuick&>(executable).inner(), context, args));
     enqueued.event = std::make_unique<HeldEvent>(this);
     return enqueued;
   }
@@ -232,7 +232,7 @@ class HeldBackend : public Backend {
     for (const DeviceBufferRef& arg : args) {
       own.push_back(*cpu_->FromHost(0, Array(arg->dtype(), arg->shape())));
     }
-    return cpu_->ChooseDonations(static_cast<const NotQuick&>(executable).of(), own,
+    return cpu_->ChooseDonations(static_cast<const NotQuick&>(executable).inner(), own,
                                  std::move(donated));
   }
   absl::StatusOr<DeviceBufferRef> FromHost(int device, Array value) override {
@@ -245,7 +245,7 @@ class HeldBackend : public Backend {
     return held_.size();
   }
   // Ends the oldest held work.
-  void End(const absl::Status& status) {
+  void EndOldest(const absl::Status& status) {
     std::function<void(const absl::Status&)> done;
     {
       absl::MutexLock lock(&mu_);
@@ -270,19 +270,19 @@ class HeldCompiler final : public HeldBackend {
       const std::string& tenant, const ir::Program& program) override {
     const bool large = ir::CountOps(*program.entry) >= kLargeOps;
     if (large) go_->WaitForNotification();
-    compiled_ += large ? 1 : 0;
+    num_large_compiled_ += large ? 1 : 0;
     return HeldBackend::CompileFor(tenant, program);
   }
-  int large_compiled() const { return compiled_; }
+  int num_large_compiled() const { return num_large_compiled_; }
 
  private:
   absl::Notification* const go_;
-  std::atomic<int> compiled_{0};
+  std::atomic<int> num_large_compiled_{0};
 };
 
 // Three large programs are being compiled while small programs and a communicator must become
 // ready.
-TEST_F(ExecutorTest, WhatIsCompiledForLongHoldsUpNothingElse) {
+TEST_F(ExecutorTest, LongCompilationsDelayNeitherSmallProgramsNorCommunicators) {
   absl::Notification go;
   ExecutorOptions options;
   options.worker = "w0";
@@ -315,7 +315,7 @@ TEST_F(ExecutorTest, WhatIsCompiledForLongHoldsUpNothingElse) {
     TESSERA_EXPECT_OK(loaded.status);
   }
   Load(6, LongProgram(1, HeldCompiler::kLargeOps));
-  EXPECT_EQ(compiler.large_compiled(), 3);
+  EXPECT_EQ(compiler.num_large_compiled(), 3);
 }
 
 class AsyncExecutorTest : public ExecutorTest {
@@ -333,29 +333,29 @@ class AsyncExecutorTest : public ExecutorTest {
     executor_->Send(MakeLaunch(1, 1, {10}, {11}));
     executor_->Send(MakeLaunch(2, 1, {11}, {12}));
     // The second launch is enqueued on the results that the first one has not made yet.
-    Until([&] { return backend_->num_held() == 2; });
+    WaitUntil([&] { return backend_->num_held() == 2; });
   }
   HeldBackend* backend_ = nullptr;
 };
 
 TEST_F(AsyncExecutorTest, ALaterLaunchIsEnqueuedBeforeTheFirstIsDone) {
   executor_->Send(api::ReadBuffer{7, 12, 0});
-  EXPECT_EQ(executor_->in_flight(0).launch, 1u) << "the device is at the oldest";
-  backend_->End(absl::OkStatus());
+  EXPECT_EQ(executor_->in_flight(0).launch, 1u) << "the oldest launch is in flight";
+  backend_->EndOldest(absl::OkStatus());
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone first, reports_.Next<api::LaunchDone>());
   EXPECT_EQ(first.launch, 1u);
   EXPECT_EQ(executor_->in_flight(0).launch, 2u);
   EXPECT_THAT(Read(11, 0), IsOkAndHolds(Vec({2, 4, 6, 8})));
-  backend_->End(absl::OkStatus());
+  backend_->EndOldest(absl::OkStatus());
   TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_.Next<api::BufferRead>());
   EXPECT_EQ(read.request, 7u);
   EXPECT_THAT(read.value, IsOkAndHolds(Vec({4, 8, 12, 16})));
   EXPECT_EQ(executor_->in_flight(0).launch, 0u);
 }
 
-TEST_F(AsyncExecutorTest, WhatWasEnqueuedBehindAFailureFailsWithIt) {
-  backend_->End(MakeError(ErrorKind::kInternal, "the first broke"));
-  backend_->End(absl::OkStatus());
+TEST_F(AsyncExecutorTest, ALaunchThatUsesTheResultsOfAFailedLaunchFails) {
+  backend_->EndOldest(MakeError(ErrorKind::kInternal, "the first broke"));
+  backend_->EndOldest(absl::OkStatus());
   for (const uint64_t launch : {1, 2}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
     EXPECT_EQ(failed.launch, launch);
@@ -364,34 +364,34 @@ TEST_F(AsyncExecutorTest, WhatWasEnqueuedBehindAFailureFailsWithIt) {
   }
 }
 
-TEST_F(AsyncExecutorTest, ADeleteBehindTheProducerTakesNothingFromThoseBeforeIt) {
+TEST_F(AsyncExecutorTest, ADeleteDoesNotAffectEarlierReadsAndLaunches) {
   executor_->Send(api::ReadBuffer{7, 11, 0});
   executor_->Send(api::DeleteBuffers{{11}});
   // This launch comes after the delete on the device's stream.
   Load(2, PsumProgram(1));
   executor_->Send(MakeLaunch(3, 2, {10}, {13}));
-  Until([&] { return backend_->num_held() == 3; });
-  for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
+  WaitUntil([&] { return backend_->num_held() == 3; });
+  for (int i = 0; i < 3; ++i) backend_->EndOldest(absl::OkStatus());
   TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_.Next<api::BufferRead>());
   EXPECT_THAT(read.value, IsOkAndHolds(Vec({2, 4, 6, 8})));
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Vec({4, 8, 12, 16})));
   EXPECT_THAT(Read(11, 0), ReasonIs("ARRAY_DELETED", "array 11"));
 }
 
-TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
+TEST_F(AsyncExecutorTest, ALaunchWaitsForMemoryThatEarlierLaunchesHold) {
   // Argument and result take twelve of the device's sixteen MiB.
   constexpr int64_t kElements = (6 << 20) / sizeof(float);
-  ir::Builder b(Shards(1));
+  ir::Builder b(ManualScope(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kElements}));
   Load(2, {.entry = b.Build({{ir::Neg(x)}}), .in_shardings = {}, .out_shardings = {}});
   Write(20, 0, Array(DType::kF32, {kElements}));
   executor_->Send(MakeLaunch(3, 2, {20}, {21}));
-  Until([&] { return backend_->num_held() == 3; });
+  WaitUntil([&] { return backend_->num_held() == 3; });
   executor_->Send(MakeLaunch(4, 2, {20}, {22}));
   executor_->Send(api::DeleteBuffers{{21}});
   EXPECT_FALSE(executor_->WaitUntilIdle(SteadyNow() + absl::Milliseconds(20)));
   EXPECT_EQ(backend_->num_held(), 3u) << "there was no room for a fourth";
-  for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
+  for (int i = 0; i < 3; ++i) backend_->EndOldest(absl::OkStatus());
   // Launch 4 fails, because no launch is under way any more that could give memory back.
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.launch, 4u);
@@ -417,7 +417,7 @@ TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
   }
 }
 
-TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
+TEST_F(ExecutorTest, LaunchDoneContainsTheInlineResults) {
   Start(2);
   Load(1, PsumProgram(2));
   for (int d = 0; d < 2; ++d) {
@@ -438,12 +438,12 @@ TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
 
 // Computes 2x, which is so little work that Send does it itself.
 ir::Program TwiceProgram() {
-  ir::Builder b(Shards(1));
+  ir::Builder b(ManualScope(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
   return {.entry = b.Build({{ir::Add(x, x)}}), .in_shardings = {}, .out_shardings = {}};
 }
 
-TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
+TEST_F(ExecutorTest, SendReturnsTheReportOfACommandThatIsDoneAtOnce) {
   Start(1);
   Load(1, TwiceProgram());
   Write(10, 0, Vec({0, 1, 2, 3}));
@@ -468,7 +468,7 @@ TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
 }
 
 // Reports keep their order: while one is being delivered, the next one waits behind it.
-TEST_F(ExecutorTest, NoReportToASenderOvertakesOneThatIsBeingDelivered) {
+TEST_F(ExecutorTest, AReportThatSendReturnsDoesNotOvertakeAnEarlierOne) {
   absl::Notification delivering, go_on;
   ExecutorOptions options = WithoutTimeouts();
   options.worker = "w0";
@@ -606,11 +606,11 @@ class SilentPeers : public PeerReader {
 };
 
 // Device 0 waits in a collective for device 1, which is held up by a transfer.
-TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
+TEST_F(ExecutorTest, ACollectiveTimeoutNamesOpLineAndProgram) {
   SilentPeers peers;
   ExecutorOptions options;
   options.collective_timeout = absl::Milliseconds(200);
-  options.peers = &peers;
+  options.peer_reader = &peers;
   Start(2, options);
   Load(1, PsumProgram(2));
   Write(10, 0, Vec({1, 2, 3, 4}));
@@ -628,13 +628,13 @@ TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
   executor_->Send(MakeLaunch(2, 1, {10}, {11}));
   // The waiting lane sees the error first. The launch ends when the other lane has had its turn.
   absl::Notification seen;
-  absl::Status verdict;
+  absl::Status shard_status;
   executor_->AwaitShard({11, 0}, [&](const absl::Status& status) {
-    verdict = status;
+    shard_status = status;
     seen.Notify();
   });
   ASSERT_TRUE(seen.WaitForNotificationWithTimeout(kPatience));
-  EXPECT_THAT(verdict, ReasonIs("COLLECTIVE_TIMEOUT"));
+  EXPECT_THAT(shard_status, ReasonIs("COLLECTIVE_TIMEOUT"));
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "let it go")});
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cancelled, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(cancelled.launch, 1u);
@@ -650,7 +650,7 @@ TEST_F(ExecutorTest, CancelEndsARunningLaunchWithItsReason) {
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {10}, {12}));
-  Until([&] { return !executor_->in_flight(0).op.empty(); });
+  WaitUntil([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "the user said so")});
   executor_->Send(api::CancelLaunch{2, MakeError(ErrorKind::kCancelled, "that one too")});
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
@@ -661,14 +661,14 @@ TEST_F(ExecutorTest, CancelEndsARunningLaunchWithItsReason) {
   EXPECT_EQ(executor_->in_flight(0).launch, 0u);
 }
 
-TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
+TEST_F(ExecutorTest, AnInventoryOmitsArraysThatWaitForDeletion) {
   Start(1);
   Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(20, 0, Array(DType::kF32, {1 << 12}));
   EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10, 20));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
-  Until([&] { return !executor_->in_flight(0).op.empty(); });
+  WaitUntil([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::DeleteBuffers{{20}});
   EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10));
   // Bytes that were written now would be deleted, too.
@@ -680,7 +680,7 @@ TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
 }
 
 // Arrays of a load that has not begun are listed as expected, and a deleted one is not.
-TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
+TEST_F(ExecutorTest, AnInventoryListsTheArraysOfPendingLoads) {
   ExecutorOptions options;
   options.files_dir = ::testing::TempDir();
   Start(1, options);
@@ -728,7 +728,7 @@ TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
                              HasSubstr("sin (model.cc:70) on device 0"))));
 }
 
-TEST_F(ExecutorTest, AFullDeviceSaysWhoHoldsWhat) {
+TEST_F(ExecutorTest, AnOutOfMemoryErrorNamesTheHolders) {
   Start(1, WithoutTimeouts(), /*memory_bytes=*/64 << 10);
   // Argument and result have 16 KiB each, and there is no other array between them.
   Load(1, LongProgram(1, 2));
@@ -772,7 +772,7 @@ constexpr int64_t kWeightBytes = kWeights * sizeof(float);
 
 // Computes (w, g) -> w - g / 2, which is large enough to be compiled.
 ir::Program SgdProgram() {
-  ir::Builder b(Shards(1));
+  ir::Builder b(ManualScope(1));
   const ir::Value w = b.Param(ir::MakeType(DType::kF32, {kWeights}));
   const ir::Value g = b.Param(ir::MakeType(DType::kF32, {kWeights}));
   return {.entry = b.Build({{ir::Sub(w, ir::Mul(g, ir::FullLike(g, 0.5)))}}),
@@ -781,7 +781,7 @@ ir::Program SgdProgram() {
 }
 // Computes x -> (x, 2x), whose first result lies in the memory of the argument.
 ir::Program AliasProgram() {
-  ir::Builder b(Shards(1));
+  ir::Builder b(ManualScope(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kWeights}));
   return {
       .entry = b.Build({{x, ir::Mul(ir::Tanh(x), x)}}), .in_shardings = {}, .out_shardings = {}};
@@ -800,33 +800,33 @@ class DonationTest : public ExecutorTest {
     Load(2, AliasProgram());
     Write(20, 0, Filled(4));  // a gradient
   }
-  void Step(uint64_t launch, uint64_t w, uint64_t result, bool donate) {
+  void RunStep(uint64_t launch, uint64_t w, uint64_t result, bool donate) {
     api::Launch step = MakeLaunch(launch, 1, {w, 20}, {result});
     step.donate = {donate, false};
     executor_->Send(std::move(step));
     EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
   }
-  // Returns the memory that the launch takes in addition to what was reserved before.
-  int64_t BytesOfStep(bool donate) {
+  // Returns the memory that a step takes in addition to what was reserved before.
+  int64_t ExtraBytesOfStep(bool donate) {
     Write(10, 0, Filled(3));
     const int64_t before = executor_->account(0).reserved_bytes();
-    Step(1, 10, 11, donate);
+    RunStep(1, 10, 11, donate);
     EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(1)));
     return executor_->account(0).peak_bytes() - before;
   }
 };
 
 TEST_F(DonationTest, AStepInPlaceTakesLessMemoryByTheSizeOfTheWeights) {
-  const int64_t in_place = BytesOfStep(/*donate=*/true);
+  const int64_t in_place_bytes = ExtraBytesOfStep(/*donate=*/true);
   EXPECT_EQ(executor_->account(0).reserved_bytes(), 2 * kWeightBytes) << "w and g";
   executor_.reset();
   SetUp();
-  const int64_t beside = BytesOfStep(/*donate=*/false);
+  const int64_t copied_bytes = ExtraBytesOfStep(/*donate=*/false);
   EXPECT_EQ(executor_->account(0).reserved_bytes(), 3 * kWeightBytes) << "old w, new w and g";
-  EXPECT_EQ(beside - in_place, kWeightBytes);
+  EXPECT_EQ(copied_bytes - in_place_bytes, kWeightBytes);
 }
 
-TEST_F(DonationTest, AStepInPlaceFitsWhereNoOtherDoes) {
+TEST_F(DonationTest, AStepInPlaceFitsWhereAStepThatCopiesDoesNot) {
   Start(1, WithoutTimeouts(), 2 * kWeightBytes + (kWeightBytes / 2));
   Load(1, SgdProgram());
   Write(20, 0, Filled(4));
@@ -834,30 +834,30 @@ TEST_F(DonationTest, AStepInPlaceFitsWhereNoOtherDoes) {
   executor_->Send(MakeLaunch(1, 1, {10, 20}, {9}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY"));
-  for (uint64_t i = 0; i < 5; ++i) Step(2 + i, 10 + i, 11 + i, /*donate=*/true);
+  for (uint64_t i = 0; i < 5; ++i) RunStep(2 + i, 10 + i, 11 + i, /*donate=*/true);
   EXPECT_THAT(Read(15, 0), IsOkAndHolds(Filled(1)));
   EXPECT_EQ(executor_->account(0).reserved_bytes(), 2 * kWeightBytes);
 }
 
-TEST_F(DonationTest, ThoseWhoReadADonatedArrayKeepWhatTheyHave) {
+TEST_F(DonationTest, AValueReadBeforeADonationIsNotOverwritten) {
   Write(10, 0, Filled(3));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Array before, Read(10, 0));
-  Step(1, 10, 11, /*donate=*/true);
+  RunStep(1, 10, 11, /*donate=*/true);
   EXPECT_EQ(before, Filled(3));
   EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(1)));
   EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
 }
 
-TEST_F(DonationTest, AnArrayThatLiesInTheSameMemoryStaysAsItIs) {
+TEST_F(DonationTest, AnAliasOfADonatedArrayIsNotOverwritten) {
   Write(10, 0, Filled(3));
   executor_->Send(MakeLaunch(1, 2, {10}, {11, 12}));
   EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
-  Step(2, 10, 13, /*donate=*/true);
+  RunStep(2, 10, 13, /*donate=*/true);
   EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(3)));
   EXPECT_THAT(Read(13, 0), IsOkAndHolds(Filled(1)));
 }
 
-TEST_F(DonationTest, AnArrayThatIsTwoArgumentsIsNotOverwritten) {
+TEST_F(DonationTest, AnArrayPassedAsTwoArgumentsIsNotOverwritten) {
   api::Launch step = MakeLaunch(1, 1, {20, 20}, {11});
   step.donate = {true, false};
   executor_->Send(std::move(step));
@@ -867,7 +867,7 @@ TEST_F(DonationTest, AnArrayThatIsTwoArgumentsIsNotOverwritten) {
   EXPECT_EQ(executor_->account(0).reserved_bytes(), kWeightBytes);
 }
 
-TEST_F(DonationTest, AResultThatComesAlongComesAsItWas) {
+TEST_F(DonationTest, AnInlineResultIsNotOverwrittenByALaterLaunch) {
   Write(10, 0, Filled(7));
   api::Launch first = MakeLaunch(1, 1, {10, 20}, {11});
   first.inline_results = {{0, 0}};
@@ -882,13 +882,13 @@ TEST_F(DonationTest, AResultThatComesAlongComesAsItWas) {
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Filled(3)));
 }
 
-TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
+TEST_F(DonationTest, ADonatedArrayIsDeletedWhenItsLaunchFails) {
   Load(3, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   api::Launch launch = MakeLaunch(1, 3, {10}, {11});
   launch.donate = {true};
   executor_->Send(std::move(launch));
-  Until([&] { return !executor_->in_flight(0).op.empty(); });
+  WaitUntil([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "the user said so")});
   EXPECT_THAT(reports_.Next<api::LaunchFailed>(), IsOk());
   EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
@@ -896,7 +896,7 @@ TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
   EXPECT_EQ(executor_->account(0).reserved_bytes(), kWeightBytes) << "only g is left";
 }
 
-TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
+TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheLaunch) {
   Start(1, WithoutTimeouts(), /*memory_bytes=*/3 * kWeightBytes);
   Load(1, AliasProgram());
   Write(10, 0, Filled(3));
@@ -920,7 +920,7 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
 
 // One launch runs, one waits and one is refused, all with donated arguments; only the first
 // argument is lost.
-TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBegins) {
+TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheLaunchIsRefusedOrCancelledBeforeItBegins) {
   ExecutorOptions options;
   options.queue_bound = 2;
   Start(1, options);
@@ -935,7 +935,7 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBeg
   EXPECT_EQ(refused.launch, 3u);
   EXPECT_THAT(refused.status, ReasonIs("QUEUE_FULL"));
   EXPECT_TRUE(refused.inputs_kept);
-  Until([&] { return !executor_->in_flight(0).op.empty(); });
+  WaitUntil([&] { return !executor_->in_flight(0).op.empty(); });
   for (uint64_t id : {2, 1})
     executor_->Send(api::CancelLaunch{id, MakeError(ErrorKind::kCancelled, "the user said so")});
   for (uint64_t id : {1, 2}) {
@@ -953,49 +953,50 @@ class AsyncDonationTest : public AsyncExecutorTest {
  protected:
   void SetUp() override {
     AsyncExecutorTest::SetUp();
-    for (int i = 0; i < 2; ++i) backend_->End(absl::OkStatus());
+    for (int i = 0; i < 2; ++i) backend_->EndOldest(absl::OkStatus());
     for (int i = 0; i < 2; ++i) ASSERT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
     Load(2, SgdProgram());
     Write(20, 0, Filled(4));
     Write(30, 0, Filled(9));
-    before_ = executor_->account(0).reserved_bytes();
+    reserved_before_ = executor_->account(0).reserved_bytes();
   }
   void Enqueue(uint64_t launch, uint64_t w, uint64_t result, size_t num_held) {
     api::Launch step = MakeLaunch(launch, 2, {w, 20}, {result});
     step.donate = {true, false};
     executor_->Send(std::move(step));
-    Until([&] { return backend_->num_held() == num_held; });
+    WaitUntil([&] { return backend_->num_held() == num_held; });
   }
-  int64_t before_ = 0;
+  int64_t reserved_before_ = 0;
 };
 
-TEST_F(AsyncDonationTest, AChainOfStepsIsInPlaceFromTheBeginning) {
+TEST_F(AsyncDonationTest, AChainOfStepsInPlaceReservesNoMoreMemory) {
   Enqueue(3, 30, 31, 1);
   Enqueue(4, 31, 32, 2);
   Enqueue(5, 32, 33, 3);
-  EXPECT_EQ(executor_->account(0).peak_bytes(), before_) << "nothing was taken beside w";
-  for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
+  EXPECT_EQ(executor_->account(0).peak_bytes(), reserved_before_)
+      << "nothing was reserved beside w";
+  for (int i = 0; i < 3; ++i) backend_->EndOldest(absl::OkStatus());
   for (int i = 0; i < 3; ++i) EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
   EXPECT_THAT(Read(33, 0), IsOkAndHolds(Filled(3)));
   EXPECT_THAT(Read(32, 0), ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(executor_->account(0).reserved_bytes(), before_);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), reserved_before_);
 }
 
-TEST_F(AsyncDonationTest, WhoWaitedBeforeGetsWhatWasMade) {
+TEST_F(AsyncDonationTest, AReaderThatWaitsBeforeADonationGetsTheValue) {
   Enqueue(3, 30, 31, 1);
   executor_->Send(api::ReadBuffer{7, 31, 0});
   Enqueue(4, 31, 32, 2);
-  for (int i = 0; i < 2; ++i) backend_->End(absl::OkStatus());
+  for (int i = 0; i < 2; ++i) backend_->EndOldest(absl::OkStatus());
   TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_.Next<api::BufferRead>());
   EXPECT_THAT(read.value, IsOkAndHolds(Filled(7)));
   EXPECT_THAT(Read(32, 0), IsOkAndHolds(Filled(5)));
 }
 
-TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
+TEST_F(AsyncDonationTest, AFailedChainOfStepsReleasesItsMemory) {
   Enqueue(3, 30, 31, 1);
   Enqueue(4, 31, 32, 2);
-  backend_->End(MakeError(ErrorKind::kInternal, "the first broke"));
-  backend_->End(absl::OkStatus());
+  backend_->EndOldest(MakeError(ErrorKind::kInternal, "the first broke"));
+  backend_->EndOldest(absl::OkStatus());
   for (int i = 0; i < 2; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
     EXPECT_THAT(failed.status, ReasonIs("INTERNAL", "the first broke"));
@@ -1003,7 +1004,8 @@ TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
   for (const uint64_t gone : {30, 31}) EXPECT_THAT(Read(gone, 0), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(Read(32, 0), ReasonIs("INTERNAL", "the first broke"));
   EXPECT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
-  Until([&] { return executor_->account(0).reserved_bytes() == before_ - kWeightBytes; });
+  WaitUntil(
+      [&] { return executor_->account(0).reserved_bytes() == reserved_before_ - kWeightBytes; });
 }
 
 // A transfer builds a shard of device 0 from pieces of shards on both devices.
@@ -1045,7 +1047,7 @@ TEST_F(ExecutorTest, ATransferCutsAndJoinsShardsOfOtherDevices) {
   EXPECT_THAT(failed.status, ReasonIs("ARRAY_NOT_FOUND", "array 99 on device 0"));
 }
 
-TEST_F(ExecutorTest, AQueueAtItsBoundRefusesTheLaunchWhole) {
+TEST_F(ExecutorTest, AFullQueueRefusesTheWholeLaunch) {
   ExecutorOptions options;
   options.queue_bound = 2;
   Start(1, options);
@@ -1059,7 +1061,7 @@ TEST_F(ExecutorTest, AQueueAtItsBoundRefusesTheLaunchWhole) {
 }
 
 // Each command has a mistake of another kind and must be answered with an error.
-TEST_F(ExecutorTest, MalformedCommandsAreAnsweredNotObeyed) {
+TEST_F(ExecutorTest, MalformedCommandsAreAnsweredWithErrors) {
   Start(1);
   executor_->Send(MakeLaunch(1, 77, {}, {11}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed unknown, reports_.Next<api::LaunchFailed>());
@@ -1087,18 +1089,18 @@ TEST_F(ExecutorTest, MalformedCommandsAreAnsweredNotObeyed) {
   EXPECT_THAT(Read(555, 0), ReasonIs("ARRAY_NOT_FOUND", "array 555"));
 }
 
-TEST_F(ExecutorTest, DestructionEndsWhatRuns) {
+TEST_F(ExecutorTest, DestructionEndsRunningLaunches) {
   Start(2);
   Load(1, EndlessProgram(2));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(10, 1, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
-  Until([&] { return !executor_->in_flight(1).op.empty(); });
+  WaitUntil([&] { return !executor_->in_flight(1).op.empty(); });
   executor_.reset();
 }
 
-TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {
+TEST_F(ExecutorTest, DrainFinishesEarlierLaunchesAndDropsLaterOnes) {
   Start(1);
   absl::Notification drained;
   executor_->OnDrained([&] { drained.Notify(); });
@@ -1142,10 +1144,10 @@ class TwoExecutorsTest : public ::testing::Test {
           [this, e](api::ReportBody body) { reports_[e].Add(std::move(body)); });
     }
   }
-  void Both(const std::function<api::Command(int)>& command) {
+  void SendToBoth(const std::function<api::Command(int)>& command) {
     for (int e : {0, 1}) executors_[e]->Send(command(e));
   }
-  api::Command Configure(uint64_t generation, int self) const {
+  api::Command MakeConfigure(uint64_t generation, int self) const {
     api::ConfigureCommunicator c;
     c.generation = generation;
     c.secret = "open sesame";
@@ -1155,7 +1157,7 @@ class TwoExecutorsTest : public ::testing::Test {
     }
     return c;
   }
-  api::Command Load(uint64_t id, int self) const {
+  api::Command MakeLoad(uint64_t id, int self) const {
     return api::LoadProgram{.executable = id,
                             .name = "step",
                             .program = PsumProgram(2),
@@ -1177,8 +1179,8 @@ class TwoExecutorsTest : public ::testing::Test {
   std::unique_ptr<Executor> executors_[2];
 };
 
-TEST_F(TwoExecutorsTest, AGenerationThatNobodyOpensIsWaitedForWithABound) {
-  api::ConfigureCommunicator configure = std::get<api::ConfigureCommunicator>(Configure(1, 0));
+TEST_F(TwoExecutorsTest, ARunTimesOutIfItsGenerationIsNotOpened) {
+  api::ConfigureCommunicator configure = std::get<api::ConfigureCommunicator>(MakeConfigure(1, 0));
   Communicator never(configure, absl::Milliseconds(100));
   const CallKey key{.launch = 7, .op_sequence = 1, .op = "psum (model.cc:1)", .program = "step"};
   const std::vector<int> all = {0, 1};
@@ -1217,16 +1219,16 @@ TEST_F(TwoExecutorsTest, TheWaitForTheOpeningCountsAsTimeOfTheCall) {
 
 // Two generations are used alternately; a failing launch and a closed generation must not disturb
 // the other generation.
-TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
+TEST_F(TwoExecutorsTest, AFailureInOneGenerationDoesNotAffectAnother) {
   // Executor 0 opens generation 1 first, and executor 1 opens it last.
-  executors_[0]->Send(Configure(1, 0));
-  executors_[0]->Send(Configure(2, 0));
-  executors_[1]->Send(Configure(1, 1));
-  executors_[1]->Send(Configure(2, 1));
-  Both([&](int e) { return Load(1, e); });
-  Both([&](int e) { return api::WriteBuffer{10, 0, Vec({1.0 + e, 2, 3, 4})}; });
+  executors_[0]->Send(MakeConfigure(1, 0));
+  executors_[0]->Send(MakeConfigure(2, 0));
+  executors_[1]->Send(MakeConfigure(1, 1));
+  executors_[1]->Send(MakeConfigure(2, 1));
+  SendToBoth([&](int e) { return MakeLoad(1, e); });
+  SendToBoth([&](int e) { return api::WriteBuffer{10, 0, Vec({1.0 + e, 2, 3, 4})}; });
   for (uint64_t id = 1; id <= 4; ++id) {
-    Both([&](int) { return MakeLaunch(id, 1 + id % 2, 10, 10 + id); });
+    SendToBoth([&](int) { return MakeLaunch(id, 1 + id % 2, 10, 10 + id); });
   }
   for (int e : {0, 1}) {
     for (int n = 0; n < 4; ++n) EXPECT_THAT(reports_[e].Next<api::LaunchDone>(), IsOk());
@@ -1237,13 +1239,13 @@ TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
   // Executor 1 has no argument 77. Executor 0 hears of the failure at once, and no other launch
   // fails.
   executors_[0]->Send(api::WriteBuffer{77, 0, Vec({1, 2, 3, 4})});
-  Both([&](int) { return MakeLaunch(5, 1, 77, 15); });
+  SendToBoth([&](int) { return MakeLaunch(5, 1, 77, 15); });
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cause, reports_[1].Next<api::LaunchFailed>());
   EXPECT_THAT(cause.status, ReasonIs("ARRAY_NOT_FOUND", "array 77"));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed effect, reports_[0].Next<api::LaunchFailed>());
   EXPECT_THAT(effect.status, ReasonIs("PEER_FAILED", "array 77"));
-  Both([&](int) { return MakeLaunch(8, 1, 10, 18); });
-  Both([&](int) { return MakeLaunch(6, 2, 10, 16); });
+  SendToBoth([&](int) { return MakeLaunch(8, 1, 10, 18); });
+  SendToBoth([&](int) { return MakeLaunch(6, 2, 10, 16); });
   for (const uint64_t id : {8, 6}) {
     for (int e : {0, 1}) {
       TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_[e].Next<api::LaunchDone>());
@@ -1251,8 +1253,8 @@ TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
     }
   }
   // One generation is closed, and one was never opened.
-  Both([&](int) { return api::CloseCommunicator{2}; });
-  Both([&](int) { return MakeLaunch(7, 2, 10, 17); });
+  SendToBoth([&](int) { return api::CloseCommunicator{2}; });
+  SendToBoth([&](int) { return MakeLaunch(7, 2, 10, 17); });
   for (int e : {0, 1}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_[e].Next<api::LaunchFailed>());
     EXPECT_THAT(failed.status, ReasonIs("PEER_FAILED", "generation 2 is not open"));

@@ -52,14 +52,14 @@ absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorke
                                   backend->num_devices()));
   }
   auto worker = std::unique_ptr<LocalWorker>(new LocalWorker(events));
-  ExecutorOptions executor;
-  executor.worker = options.name;
-  executor.host = options.host;
-  executor.collective_timeout = options.collective_timeout;
-  executor.queue_bound = options.queue_bound;
-  executor.files_dir = options.files_dir;
+  ExecutorOptions executor_options;
+  executor_options.worker = options.name;
+  executor_options.host = options.host;
+  executor_options.collective_timeout = options.collective_timeout;
+  executor_options.queue_bound = options.queue_bound;
+  executor_options.files_dir = options.files_dir;
   worker->executor_ = std::make_unique<Executor>(
-      std::move(executor), std::move(backend),
+      std::move(executor_options), std::move(backend),
       [self = worker.get()](api::ReportBody body) { self->OnReport(std::move(body)); });
   worker->timer_ = std::make_unique<Timer>();
   worker->link_ = std::make_shared<Link>(worker->executor_.get());
@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorke
   absl::MutexLock lock(&worker->mu_);
   worker->welcome_ = std::move(welcome);
   worker->registered_ = true;
-  worker->beat_ = worker->timer_->At(SteadyNow() + worker->welcome_.heartbeat,
-                                     [self = worker.get()] { self->Beat(); });
+  worker->heartbeat_timer_ = worker->timer_->CallAt(
+      SteadyNow() + worker->welcome_.heartbeat, [self = worker.get()] { self->SendHeartbeat(); });
   return worker;
 }
 
@@ -95,19 +95,20 @@ LocalWorker::~LocalWorker() {
 void LocalWorker::OnReport(api::ReportBody body) {
   {
     absl::MutexLock lock(&mu_);
-    const auto known = [this]()
+    const auto ready = [this]()
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return registered_ || stopping_; };
-    mu_.Await(absl::Condition(&known));
+    mu_.Await(absl::Condition(&ready));
     if (stopping_) return;
   }
   events_->OnReport(welcome_.registration_id,
                     {executor_->index(), executor_->incarnation(), std::move(body)});
 }
 
-void LocalWorker::Beat() {
+void LocalWorker::SendHeartbeat() {
   events_->OnReport(welcome_.registration_id, {0, 0, api::Heartbeat{}});
   absl::MutexLock lock(&mu_);
-  if (!stopping_) beat_ = timer_->At(SteadyNow() + welcome_.heartbeat, [this] { Beat(); });
+  if (stopping_) return;
+  heartbeat_timer_ = timer_->CallAt(SteadyNow() + welcome_.heartbeat, [this] { SendHeartbeat(); });
 }
 
 }  // namespace tessera::worker

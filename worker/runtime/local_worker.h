@@ -40,14 +40,14 @@ class LocalWorker {
 
   explicit LocalWorker(api::WorkerEvents* events) : events_(events) {}
   void OnReport(api::ReportBody body);
-  void Beat();
+  void SendHeartbeat();
 
   api::WorkerEvents* const events_;
   api::Welcome welcome_;  // set before the first command can come
   absl::Mutex mu_;
   bool registered_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  Timer::Id beat_ ABSL_GUARDED_BY(mu_);
+  Timer::Id heartbeat_timer_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Link> link_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Timer> timer_;

@@ -1,5 +1,5 @@
 // Measures the collectives of launches. The executor and its communicators wrap their Collectives
-// in it, and it records every successful call in the metrics and in the LinkMeter.
+// in a MeteredCollectives, which records every successful call in the metrics and in the LinkMeter.
 #include "worker/runtime/metered_collectives.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ double BusFactor(const Call& call) {
 
 // Returns the number of rounds of messages, as the planner's cost model counts them: a collective
 // takes the latency of the link once per round.
-double Rounds(const Call& call) {
+double NumRounds(const Call& call) {
   const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
   if (call.group.size() < 2) return 0;
   if (info.paired) return 1;
@@ -33,12 +33,13 @@ double Rounds(const Call& call) {
 class MeteredCollectives final : public Collectives {
  public:
   MeteredCollectives(std::unique_ptr<Collectives> inner, CollectiveBackend backend,
-                     const ExecutorMetrics* metrics, LinkMeter* links, std::vector<int> executor_of)
+                     const ExecutorMetrics* metrics, LinkMeter* link_meter,
+                     std::vector<int> executor_by_rank)
       : inner_(std::move(inner)),
         backend_(backend),
         metrics_(metrics),
-        links_(links),
-        executor_of_(std::move(executor_of)) {}
+        link_meter_(link_meter),
+        executor_by_rank_(std::move(executor_by_rank)) {}
 
   absl::Status Run(const Call& call) override {
     const int64_t began = AgeGauge::Now();
@@ -49,8 +50,8 @@ class MeteredCollectives final : public Collectives {
       const double factor = BusFactor(call);
       metrics_->RecordCollective(call.kind, backend_, static_cast<int64_t>(call.in.size()), factor,
                                  time);
-      links_->Record(BetweenExecutors(call), factor * static_cast<double>(call.in.size()),
-                     Rounds(call), time);
+      link_meter_->Record(IsBetweenExecutors(call), factor * static_cast<double>(call.in.size()),
+                          NumRounds(call), time);
     }
     return status;
   }
@@ -64,26 +65,28 @@ class MeteredCollectives final : public Collectives {
   }
 
  private:
-  bool BetweenExecutors(const Call& call) const {
-    return !executor_of_.empty() &&
-           std::any_of(call.group.begin(), call.group.end(),
-                       [&](int rank) { return executor_of_[rank] != executor_of_[call.rank]; });
+  bool IsBetweenExecutors(const Call& call) const {
+    return !executor_by_rank_.empty() &&
+           std::any_of(call.group.begin(), call.group.end(), [&](int rank) {
+             return executor_by_rank_[rank] != executor_by_rank_[call.rank];
+           });
   }
 
   const std::unique_ptr<Collectives> inner_;
   const CollectiveBackend backend_;
   const ExecutorMetrics* const metrics_;
-  LinkMeter* const links_;
-  const std::vector<int> executor_of_;
+  LinkMeter* const link_meter_;
+  const std::vector<int> executor_by_rank_;
 };
 
 }  // namespace
 
-std::unique_ptr<Collectives> Metered(std::unique_ptr<Collectives> inner, CollectiveBackend backend,
-                                     const ExecutorMetrics* metrics, LinkMeter* links,
-                                     std::vector<int> executor_of) {
-  return std::make_unique<MeteredCollectives>(std::move(inner), backend, metrics, links,
-                                              std::move(executor_of));
+std::unique_ptr<Collectives> MeterCollectives(std::unique_ptr<Collectives> inner,
+                                              CollectiveBackend backend,
+                                              const ExecutorMetrics* metrics, LinkMeter* link_meter,
+                                              std::vector<int> executor_by_rank) {
+  return std::make_unique<MeteredCollectives>(std::move(inner), backend, metrics, link_meter,
+                                              std::move(executor_by_rank));
 }
 
 }  // namespace tessera::worker

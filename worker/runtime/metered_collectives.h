@@ -9,11 +9,11 @@
 
 namespace tessera::worker {
 
-// Wraps `inner`. `metrics` and `links` outlive the result. `executor_of` is by rank; its numbers
-// only tell executors apart, and it is empty if there is only one executor. Everything else is as
-// with `inner`.
-std::unique_ptr<Collectives> Metered(std::unique_ptr<Collectives> inner, CollectiveBackend backend,
-                                     const ExecutorMetrics* metrics, LinkMeter* links,
-                                     std::vector<int> executor_of = {});
+// Wraps `inner`. `metrics` and `link_meter` outlive the result. Ranks with the same number in
+// `executor_by_rank` are on the same executor; it is empty if there is only one executor.
+std::unique_ptr<Collectives> MeterCollectives(std::unique_ptr<Collectives> inner,
+                                              CollectiveBackend backend,
+                                              const ExecutorMetrics* metrics, LinkMeter* link_meter,
+                                              std::vector<int> executor_by_rank = {});
 
 }  // namespace tessera::worker

@@ -16,7 +16,7 @@ Stream::~Stream() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
-    due_.Signal();
+    work_available_.Signal();
   }
   thread_.join();
 }
@@ -24,27 +24,27 @@ Stream::~Stream() {
 void Stream::Push(std::function<void()> task, bool anywhere) {
   absl::MutexLock lock(&mu_);
   queue_.push_back({std::move(task), anywhere});
-  SetDepth();
-  if (!busy_) due_.Signal();
+  UpdateNumTasks();
+  if (!busy_) work_available_.Signal();
 }
 
-bool Stream::Claim() {
+bool Stream::TryClaim() {
   absl::MutexLock lock(&mu_);
   if (busy_ || stopping_ || !queue_.empty()) return false;
   busy_ = true;
-  SetDepth();
+  UpdateNumTasks();
   return true;
 }
 
 void Stream::Release() {
   absl::MutexLock lock(&mu_);
   busy_ = false;
-  SetDepth();
-  if (!queue_.empty()) due_.Signal();
+  UpdateNumTasks();
+  if (!queue_.empty()) work_available_.Signal();
 }
 
 bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
-  if (!Claim()) return false;
+  if (!TryClaim()) return false;
   task();
   Release();
   return true;
@@ -77,7 +77,7 @@ void Stream::Run() {
     std::function<void()> task;
     {
       absl::MutexLock lock(&mu_);
-      while (!stopping_ && (queue_.empty() || busy_)) due_.Wait(&mu_);
+      while (!stopping_ && (queue_.empty() || busy_)) work_available_.Wait(&mu_);
       if (stopping_) return;
       task = std::move(queue_.front().run);
       queue_.pop_front();
@@ -87,7 +87,7 @@ void Stream::Run() {
     task = nullptr;  // releases its captures before the stream counts as idle
     absl::MutexLock lock(&mu_);
     busy_ = false;
-    SetDepth();
+    UpdateNumTasks();
   }
 }
 

@@ -24,10 +24,10 @@ TEST(StreamTest, RunsInTheOrderOfPushing) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
 }
 
-TEST(StreamTest, AClaimHoldsBackWhatIsPushedAfterIt) {
+TEST(StreamTest, TasksPushedDuringAClaimRunAfterItsRelease) {
   Stream stream;
-  ASSERT_TRUE(stream.Claim());
-  EXPECT_FALSE(stream.Claim()) << "one at a time";
+  ASSERT_TRUE(stream.TryClaim());
+  EXPECT_FALSE(stream.TryClaim()) << "the stream is claimed already";
   EXPECT_FALSE(stream.RunIfIdle([] { FAIL(); }));
   bool released = false, in_order = false;
   absl::Notification done;
@@ -35,7 +35,7 @@ TEST(StreamTest, AClaimHoldsBackWhatIsPushedAfterIt) {
     in_order = released;
     done.Notify();
   });
-  EXPECT_EQ(stream.depth(), 2);
+  EXPECT_EQ(stream.num_tasks(), 2);
   EXPECT_FALSE(stream.Drain(SteadyNow()));
   released = true;
   stream.Release();
@@ -45,7 +45,7 @@ TEST(StreamTest, AClaimHoldsBackWhatIsPushedAfterIt) {
   EXPECT_TRUE(stream.RunIfIdle([] {}));
 }
 
-TEST(StreamTest, NothingIsClaimedWhileSomethingRuns) {
+TEST(StreamTest, AStreamWithARunningTaskCannotBeClaimed) {
   Stream stream;
   absl::Notification running, go;
   stream.Push([&] {
@@ -53,22 +53,22 @@ TEST(StreamTest, NothingIsClaimedWhileSomethingRuns) {
     go.WaitForNotificationWithTimeout(absl::Seconds(30));
   });
   ASSERT_TRUE(running.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_FALSE(stream.Claim());
+  EXPECT_FALSE(stream.TryClaim());
   go.Notify();
   ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
-  EXPECT_TRUE(stream.Claim());
+  EXPECT_TRUE(stream.TryClaim());
   stream.Release();
 }
 
 // Each task runs once, either on the stream's thread or on this one. A task that may run anywhere
 // runs here sooner or later.
-TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
+TEST(StreamTest, AWaiterRunsTheOnlyQueuedTask) {
   Stream stream;
   const std::thread::id me = std::this_thread::get_id();
-  int runs = 0, here = 0;
+  int runs = 0, runs_here = 0;
   const auto task = [&] {
     ++runs;
-    here += std::this_thread::get_id() == me;
+    runs_here += std::this_thread::get_id() == me;
   };
   const auto run = [&](bool anywhere) {
     stream.Push(task, anywhere);
@@ -76,17 +76,17 @@ TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
     ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
   };
   for (int i = 0; i < 100; ++i) run(/*anywhere=*/false);
-  EXPECT_EQ(here, 0);
+  EXPECT_EQ(runs_here, 0);
   EXPECT_EQ(runs, 100);
   const absl::Time deadline = SteadyNow() + absl::Seconds(30);
-  while (here == 0 && SteadyNow() < deadline) run(/*anywhere=*/true);
-  EXPECT_EQ(here, 1);
+  while (runs_here == 0 && SteadyNow() < deadline) run(/*anywhere=*/true);
+  EXPECT_EQ(runs_here, 1);
   stream.RunSoleWaitingTask();  // there is no task
 
-  ASSERT_TRUE(stream.Claim());  // so that the stream's thread takes no task
+  ASSERT_TRUE(stream.TryClaim());  // so that the stream's thread takes no task
   for (int i = 0; i < 2; ++i) stream.Push(task, /*anywhere=*/true);
   stream.RunSoleWaitingTask();
-  EXPECT_EQ(stream.depth(), 3) << "it is busy, and then there are two";
+  EXPECT_EQ(stream.num_tasks(), 3) << "one claim and two queued tasks";
   stream.Release();
   EXPECT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
 }

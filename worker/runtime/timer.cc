@@ -18,40 +18,40 @@ Timer::~Timer() {
   thread_.join();
 }
 
-Timer::Id Timer::At(absl::Time when, std::function<void()> f) {
+Timer::Id Timer::CallAt(absl::Time time, std::function<void()> f) {
   absl::MutexLock lock(&mu_);
-  const Id id(when, next_++);
-  due_.emplace(id, std::move(f));
+  const Id id(time, next_number_++);
+  pending_.emplace(id, std::move(f));
   changed_.SignalAll();
   return id;
 }
 
 void Timer::Cancel(const Id& id) {
   absl::MutexLock lock(&mu_);
-  due_.erase(id);
-  while (running_ == id.second) changed_.Wait(&mu_);
+  pending_.erase(id);
+  while (running_number_ == id.second) changed_.Wait(&mu_);
 }
 
 void Timer::Run() {
   NameThread("timer");
   mu_.Lock();
   while (!stopping_) {
-    if (due_.empty()) {
+    if (pending_.empty()) {
       changed_.Wait(&mu_);
       continue;
     }
-    const auto next = due_.begin();
+    const auto next = pending_.begin();
     if (next->first.first > SteadyNow()) {
       changed_.WaitWithTimeout(&mu_, next->first.first - SteadyNow());
       continue;
     }
     const std::function<void()> f = std::move(next->second);
-    running_ = next->first.second;
-    due_.erase(next);
+    running_number_ = next->first.second;
+    pending_.erase(next);
     mu_.Unlock();
     f();
     mu_.Lock();
-    running_ = 0;
+    running_number_ = 0;
     changed_.SignalAll();
   }
   mu_.Unlock();

@@ -25,16 +25,16 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
   ~Timer();
 
-  Id At(absl::Time when, std::function<void()> f) ABSL_LOCKS_EXCLUDED(mu_);
+  Id CallAt(absl::Time time, std::function<void()> f) ABSL_LOCKS_EXCLUDED(mu_);
   void Cancel(const Id& id) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run();
 
   absl::Mutex mu_;
-  std::map<Id, std::function<void()>> due_ ABSL_GUARDED_BY(mu_);
-  uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
-  uint64_t running_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<Id, std::function<void()>> pending_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_number_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t running_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;
   std::thread thread_;  // last, since it uses the members above

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kChunkBytesMax = 4 << 20;
 
-absl::Status Superseded(const BufferId& id) {
+absl::Status SupersededError(const BufferId& id) {
   return MakeError(ErrorKind::kCancelled,
                    absl::StrCat("write: another stream goes on with ", ToString(id)));
 }
@@ -32,7 +32,7 @@ class UploadTable::Upload {
       : id(id),
         size(memory.num_bytes()),
         memory(std::move(memory)),
-        reserved(std::move(reservation)) {}
+        reservation(std::move(reservation)) {}
 
   const BufferId id;
   const int64_t size;
@@ -40,25 +40,26 @@ class UploadTable::Upload {
   absl::Mutex mu;
   // The id of the callback that ends the upload when the array is written or deleted. The first
   // Open sets it; 0 before.
-  uint64_t wait_id ABSL_GUARDED_BY(mu) = 0;
+  uint64_t waiter_id ABSL_GUARDED_BY(mu) = 0;
   ir::Array memory ABSL_GUARDED_BY(mu);
-  Reservation reserved ABSL_GUARDED_BY(mu);
-  int64_t committed ABSL_GUARDED_BY(mu) = 0;
-  uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;            // checksum of the committed bytes
-  uint64_t writer_number ABSL_GUARDED_BY(mu) = 0;     // number of the writer that may write
-  bool open ABSL_GUARDED_BY(mu) = false;              // whether that writer has not left yet
-  bool ended ABSL_GUARDED_BY(mu) = false;             // whether the memory has been given back
-  absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // when bytes last arrived, or the writer left
+  Reservation reservation ABSL_GUARDED_BY(mu);
+  int64_t committed_bytes ABSL_GUARDED_BY(mu) = 0;
+  uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;         // checksum of the committed bytes
+  uint64_t writer_number ABSL_GUARDED_BY(mu) = 0;  // number of the writer that may write
+  bool has_writer ABSL_GUARDED_BY(mu) = false;     // whether that writer has not left yet
+  bool ended ABSL_GUARDED_BY(mu) = false;          // whether the memory has been given back
+  // When bytes last arrived, or the writer left.
+  absl::Time last_activity ABSL_GUARDED_BY(mu) = SteadyNow();
   std::weak_ptr<UploadStream> stream ABSL_GUARDED_BY(mu);
 
   absl::Status CheckWriter(const UploadWriter& writer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (writer_number != writer.number) return Superseded(id);
+    if (writer_number != writer.number) return SupersededError(id);
     if (!ended) return absl::OkStatus();
     return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(id), " was deleted"));
   }
-  uint64_t WaitId() ABSL_LOCKS_EXCLUDED(mu) {
+  uint64_t WaiterId() ABSL_LOCKS_EXCLUDED(mu) {
     absl::MutexLock lock(&mu);
-    return wait_id;
+    return waiter_id;
   }
   // Gives the memory back. Later writes find that the upload has ended.
   void End() ABSL_LOCKS_EXCLUDED(mu) {
@@ -68,7 +69,7 @@ class UploadTable::Upload {
   void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     ended = true;
     memory = ir::Array();
-    reserved.Release();
+    reservation.Release();
   }
 };
 
@@ -84,14 +85,14 @@ UploadTable::~UploadTable() {
     absl::MutexLock lock(&guard_->mu);
     guard_->table = nullptr;
   }
-  std::map<BufferId, UploadRef> left;
+  std::map<BufferId, UploadRef> uploads;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
-    left.swap(uploads_);
+    uploads.swap(uploads_);
   }
   thread_.join();
-  for (const auto& [id, upload] : left) executor_->CancelRead(id, upload->WaitId());
+  for (const auto& [id, upload] : uploads) executor_->CancelRead(id, upload->WaiterId());
 }
 
 UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
@@ -107,11 +108,11 @@ absl::StatusOr<UploadTable::UploadRef> UploadTable::FindOrMake(const api::Ticket
   TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
   // The memory is not cleared, because it cannot be read before every byte of it has been written.
   ir::Array memory(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
-  auto made = std::make_shared<Upload>(id, std::move(memory), std::move(reservation));
+  auto new_upload = std::make_shared<Upload>(id, std::move(memory), std::move(reservation));
   absl::MutexLock lock(&mu_);
   UploadRef& entry = uploads_[id];
   if (entry == nullptr) {
-    entry = made;
+    entry = new_upload;
     wake_ = true;
   }
   return entry;
@@ -127,28 +128,29 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
                                                             std::weak_ptr<UploadStream> stream) {
   const BufferId id{ticket.array, ticket.device};
   TESSERA_RETURN_IF_ERROR(executor_->CheckNotDeleting(id));
-  if (const absl::Status written = executor_->buffers().Get(id).status(); written.ok()) {
+  if (const absl::Status status = executor_->buffers().Get(id).status(); status.ok()) {
     return MakeError(
         ErrorKind::kValueError,
         absl::StrCat("write: ", ToString(id), " is written already and cannot be changed"));
-  } else if (KindOf(written) == ErrorKind::kArrayDeleted) {
-    return written;
+  } else if (KindOf(status) == ErrorKind::kArrayDeleted) {
+    return status;
   }
   TESSERA_ASSIGN_OR_RETURN(const UploadRef upload, FindOrMake(ticket));
-  bool has_wait = false;
+  bool has_waiter = false;
   UploadWriter writer{upload, 0};
   {
     absl::MutexLock lock(&upload->mu);
-    has_wait = upload->writer_number != 0;
+    has_waiter = upload->writer_number != 0;
     // The upload is being dropped, or the array has just been written; a retry finds out which.
-    if (upload->ended) return Superseded(id);
-    if (offset < 0 || offset > upload->committed) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("write: cannot go on at byte ", offset, " of ", ToString(id),
-                                    ", of which only ", upload->committed, " bytes have arrived"));
+    if (upload->ended) return SupersededError(id);
+    if (offset < 0 || offset > upload->committed_bytes) {
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("write: cannot go on at byte ", offset, " of ", ToString(id),
+                       ", of which only ", upload->committed_bytes, " bytes have arrived"));
     }
-    if (offset < upload->committed) {
-      upload->committed = offset;
+    if (offset < upload->committed_bytes) {
+      upload->committed_bytes = offset;
       upload->crc32c = api::Crc32c(0, upload->memory.data(), static_cast<size_t>(offset));
     }
     if (offset > 0) {
@@ -156,24 +158,24 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
       executor_->metrics().RecordTransferRetry();
     }
     writer.number = ++upload->writer_number;
-    upload->open = true;
-    upload->last = SteadyNow();
+    upload->has_writer = true;
+    upload->last_activity = SteadyNow();
     upload->stream = std::move(stream);
   }
   Wake();
-  if (has_wait) return writer;
+  if (has_waiter) return writer;
   // The upload ends when the array is deleted or written in another way. The callback may run at
   // once, so no lock is held here.
-  const uint64_t wait_id = executor_->AwaitShard(
+  const uint64_t waiter_id = executor_->AwaitShard(
       id, [guard = guard_, weak = std::weak_ptr<Upload>(upload)](const absl::Status&) {
-        const UploadRef ended = weak.lock();
-        if (ended == nullptr) return;
-        ended->End();
+        const UploadRef ended_upload = weak.lock();
+        if (ended_upload == nullptr) return;
+        ended_upload->End();
         absl::MutexLock lock(&guard->mu);
-        if (guard->table != nullptr) guard->table->Drop(ended);
+        if (guard->table != nullptr) guard->table->Drop(ended_upload);
       });
   absl::MutexLock lock(&upload->mu);
-  upload->wait_id = wait_id;
+  upload->waiter_id = waiter_id;
   return writer;
 }
 
@@ -193,11 +195,11 @@ absl::Status UploadTable::Append(const UploadWriter& writer, int64_t offset,
         ErrorKind::kValueError,
         absl::StrCat("write: a chunk of ", size, " bytes; expected at most ", kChunkBytesMax));
   }
-  if (offset != upload.committed || size > upload.size - upload.committed) {
+  if (offset != upload.committed_bytes || size > upload.size - upload.committed_bytes) {
     return MakeError(
         ErrorKind::kValueError,
         absl::StrCat("write: ", size, " bytes at offset ", offset, "; expected offset ",
-                     upload.committed, " of ", upload.size, " bytes"));
+                     upload.committed_bytes, " of ", upload.size, " bytes"));
   }
   // If the bytes do not match their checksum, the next chunk overwrites them.
   if (api::CopyWithCrc32c(data, upload.memory.MutableData() + offset) != crc32c) {
@@ -206,38 +208,38 @@ absl::Status UploadTable::Append(const UploadWriter& writer, int64_t offset,
     return MakeError(
         ErrorKind::kChecksumMismatch,
         absl::StrCat("write: the chunk at offset ", offset, " of ", ToString(upload.id),
-                     " does not match its checksum; go on from ", upload.committed));
+                     " does not match its checksum; go on from ", upload.committed_bytes));
   }
   upload.crc32c = api::Crc32cCombine(upload.crc32c, crc32c, static_cast<uint64_t>(size));
-  upload.committed += size;
-  upload.last = SteadyNow();
+  upload.committed_bytes += size;
+  upload.last_activity = SteadyNow();
   bytes_ += size;
   return absl::OkStatus();
 }
 
-absl::StatusOr<UploadTable::Committed> UploadTable::Commit(const UploadWriter& writer) {
+absl::StatusOr<UploadTable::CommitResult> UploadTable::Commit(const UploadWriter& writer) {
   Upload& upload = *writer.upload;
   ir::Array value;
   Reservation reservation;
-  Committed committed;
+  CommitResult result;
   {
     absl::MutexLock lock(&upload.mu);
     TESSERA_RETURN_IF_ERROR(upload.CheckWriter(writer));
-    if (upload.committed != upload.size) {
+    if (upload.committed_bytes != upload.size) {
       return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("write: the stream ended after ", upload.committed,
+                       absl::StrCat("write: the stream ended after ", upload.committed_bytes,
                                     " bytes of ", upload.size));
     }
-    committed = {upload.committed, upload.crc32c};
+    result = {upload.committed_bytes, upload.crc32c};
     value = std::move(upload.memory);
-    reservation = std::move(upload.reserved);
+    reservation = std::move(upload.reservation);
     upload.EndLocked();
   }
-  const absl::Status written =
+  const absl::Status status =
       executor_->WriteShard(upload.id, std::move(value), std::move(reservation));
   Drop(writer.upload);
-  TESSERA_RETURN_IF_ERROR(written);
-  return committed;
+  TESSERA_RETURN_IF_ERROR(status);
+  return result;
 }
 
 void UploadTable::Leave(const UploadWriter& writer) {
@@ -245,21 +247,21 @@ void UploadTable::Leave(const UploadWriter& writer) {
   {
     absl::MutexLock lock(&writer.upload->mu);
     if (writer.upload->writer_number != writer.number) return;
-    writer.upload->open = false;
-    writer.upload->last = SteadyNow();
+    writer.upload->has_writer = false;
+    writer.upload->last_activity = SteadyNow();
   }
   Wake();
 }
 
 absl::StatusOr<UploadTable::Progress> UploadTable::ProgressOf(const api::Ticket& ticket) {
   const BufferId id{ticket.array, ticket.device};
-  const absl::Status written = executor_->buffers().Get(id).status();
-  if (written.ok()) return Progress{ir::MakeType(ticket.dtype, ticket.shape).num_bytes(), true};
-  if (KindOf(written) == ErrorKind::kArrayDeleted) return written;
+  const absl::Status status = executor_->buffers().Get(id).status();
+  if (status.ok()) return Progress{ir::MakeType(ticket.dtype, ticket.shape).num_bytes(), true};
+  if (KindOf(status) == ErrorKind::kArrayDeleted) return status;
   const UploadRef upload = Find(id);
   if (upload == nullptr) return Progress{};
   absl::MutexLock lock(&upload->mu);
-  return Progress{upload->ended ? 0 : upload->committed, false};
+  return Progress{upload->ended ? 0 : upload->committed_bytes, false};
 }
 
 UploadTable::Counts UploadTable::counts() const {
@@ -273,7 +275,7 @@ void UploadTable::Drop(const UploadRef& upload) {
     if (it == uploads_.end() || it->second != upload) return;
     uploads_.erase(it);
   }
-  executor_->CancelRead(upload->id, upload->WaitId());
+  executor_->CancelRead(upload->id, upload->WaiterId());
 }
 
 void UploadTable::Wake() {
@@ -281,10 +283,10 @@ void UploadTable::Wake() {
   wake_ = true;
 }
 
-// Looks at all uploads: an open stream that has sent nothing for `idle` is cut, and an upload
-// without a stream is dropped after `keep`. The lock of the table is not held while an upload is
-// locked, because Drop and Cut take other locks. Returns the earliest time at which another upload
-// is due.
+// Looks at all uploads: an open stream that has sent nothing for `idle_timeout` is cut, and an
+// upload without a stream is dropped after `resume_timeout`. The lock of the table is not held
+// while an upload is locked, because Drop and Cut take other locks. Returns the earliest time at
+// which another upload is due.
 absl::Time UploadTable::Sweep(absl::Time now) {
   std::vector<UploadRef> all;
   {
@@ -293,21 +295,22 @@ absl::Time UploadTable::Sweep(absl::Time now) {
   }
   absl::Time next = absl::InfiniteFuture();
   for (const UploadRef& upload : all) {
-    std::shared_ptr<UploadStream> idle;
+    std::shared_ptr<UploadStream> idle_stream;
     bool drop = false;
     {
       absl::MutexLock lock(&upload->mu);
-      const absl::Time due = upload->last + (upload->open ? options_.idle : options_.keep);
+      const absl::Time due = upload->last_activity +
+                             (upload->has_writer ? options_.idle_timeout : options_.resume_timeout);
       if (due > now) {
         next = std::min(next, due);
         continue;
       }
-      if (upload->open) {
-        idle = upload->stream.lock();
-        upload->open = false;
+      if (upload->has_writer) {
+        idle_stream = upload->stream.lock();
+        upload->has_writer = false;
         ++upload->writer_number;  // the stream may write no more
-        upload->last = now;
-        next = std::min(next, now + options_.keep);
+        upload->last_activity = now;
+        next = std::min(next, now + options_.resume_timeout);
       } else {
         upload->EndLocked();
         drop = true;
@@ -318,12 +321,12 @@ absl::Time UploadTable::Sweep(absl::Time now) {
       TESSERA_LOG(INFO) << "an upload that broke off is dropped" << Field("array", upload->id.array)
                         << Field("device", upload->id.device);
       Drop(upload);
-    } else if (idle != nullptr) {
+    } else if (idle_stream != nullptr) {
       ++idle_cut_;
-      idle->Cut(MakeError(
-          ErrorKind::kDeadlineExceeded,
-          absl::StrCat("write: ", ToString(upload->id), ": no bytes for ",
-                       absl::FormatDuration(options_.idle), "; ask GetShardStatus and go on")));
+      idle_stream->Cut(MakeError(ErrorKind::kDeadlineExceeded,
+                                 absl::StrCat("write: ", ToString(upload->id), ": no bytes for ",
+                                              absl::FormatDuration(options_.idle_timeout),
+                                              "; ask GetShardStatus and go on")));
     }
   }
   return next;

@@ -1,12 +1,14 @@
 // Uploads of shards: running uploads, and interrupted ones that may be resumed.
 //
 // A shard has at most one upload at a time. The stream that opened it last writes it; earlier
-// streams are rejected from then on. Bytes are committed in order from the first. Committed bytes
-// outlive the stream, until the upload is not resumed for `keep`, the array is deleted, or the
-// shard is complete. The memory of the whole shard is reserved from the first Open until then.
+// streams are rejected from then on. Bytes are committed in order from the first. Committed
+// bytes outlive the stream, until the upload has not been resumed for `resume_timeout`, the array
+// is deleted, or the shard is complete. The memory of the whole shard is reserved from the first
+// Open until then.
 //
 // Thread-safe; the calls of one stream come one at a time. The executor outlives the table. If a
-// stream has sent nothing for `idle`, a thread of the table calls the stream's Cut, without a lock.
+// stream has sent nothing for `idle_timeout`, a thread of the table calls the stream's Cut, without
+// a lock.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -37,14 +39,14 @@ class UploadStream {
 class UploadTable {
  public:
   struct Options {
-    absl::Duration idle = absl::Seconds(30);
-    absl::Duration keep = absl::Minutes(5);
+    absl::Duration idle_timeout = absl::Seconds(30);
+    absl::Duration resume_timeout = absl::Minutes(5);
   };
   struct Progress {
     int64_t committed_bytes = 0;
     bool complete = false;
   };
-  struct Committed {
+  struct CommitResult {
     int64_t bytes = 0;
     uint32_t crc32c = 0;
   };
@@ -78,7 +80,7 @@ class UploadTable {
   absl::Status Append(const UploadWriter& writer, int64_t offset,
                       absl::Span<const absl::string_view> data, uint32_t crc32c);
   // Commits the shard, which must be complete.
-  absl::StatusOr<Committed> Commit(const UploadWriter& writer) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<CommitResult> Commit(const UploadWriter& writer) ABSL_LOCKS_EXCLUDED(mu_);
   // Must be the last call for the writer, when its stream has ended.
   void Leave(const UploadWriter& writer);
 

@@ -53,7 +53,7 @@ class UploadTableTest : public ::testing::Test {
     for (int64_t i = 0; i < kElements; ++i) value_.Set(i, static_cast<double>(i));
   }
 
-  UploadTable& Table(UploadTable::Options options = {}) {
+  UploadTable& MakeTable(UploadTable::Options options = {}) {
     table_ = std::make_unique<UploadTable>(&executor_, options);
     return *table_;
   }
@@ -66,14 +66,14 @@ class UploadTableTest : public ::testing::Test {
             .shape = {kElements},
             .expires = absl::InfiniteFuture()};
   }
-  absl::Status Append(const UploadTable::UploadWriter& turn, int64_t offset, int64_t size,
-                      uint32_t spoil = 0) {
+  absl::Status Append(const UploadTable::UploadWriter& writer, int64_t offset, int64_t size,
+                      uint32_t crc_error = 0) {
     // The chunk is passed in two pieces, since gRPC may deliver it like that.
     const absl::string_view data(reinterpret_cast<const char*>(value_.data()) + offset,
                                  static_cast<size_t>(size));
-    return table_->Append(turn, offset,
+    return table_->Append(writer, offset,
                           {data.substr(0, data.size() / 3), data.substr(data.size() / 3)},
-                          api::Crc32c(0, data.data(), data.size()) + spoil);
+                          api::Crc32c(0, data.data(), data.size()) + crc_error);
   }
   int64_t used() { return executor_.account(1).reserved_bytes(); }
 
@@ -83,15 +83,15 @@ class UploadTableTest : public ::testing::Test {
   std::shared_ptr<FakeStream> stream_ = std::make_shared<FakeStream>();
 };
 
-TEST_F(UploadTableTest, AStreamThatBreaksOffIsGoneOnWithWhereItWas) {
-  UploadTable& table = Table();
+TEST_F(UploadTableTest, AnInterruptedUploadIsResumedAfterItsCommittedBytes) {
+  UploadTable& table = MakeTable();
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, table.Open(TicketFor(1), 0, stream_));
   ASSERT_THAT(Append(first, 0, 1024), IsOk());
   table.Leave(first);
   TESSERA_ASSERT_OK_AND_ASSIGN(auto progress, table.ProgressOf(TicketFor(1)));
   EXPECT_EQ(progress.committed_bytes, 1024);
   EXPECT_FALSE(progress.complete);
-  EXPECT_EQ(used(), kBytes) << "what is kept counts";
+  EXPECT_EQ(used(), kBytes) << "an interrupted upload holds its memory";
 
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto second, table.Open(TicketFor(1), 1024, stream_));
   ASSERT_THAT(Append(second, 1024, kBytes - 1024), IsOk());
@@ -105,8 +105,8 @@ TEST_F(UploadTableTest, AStreamThatBreaksOffIsGoneOnWithWhereItWas) {
   EXPECT_THAT(table.Open(TicketFor(1), 0, stream_), ReasonIs("VALUE_ERROR", "written already"));
 }
 
-TEST_F(UploadTableTest, ALaterStreamTakesOverAndMayGoBack) {
-  UploadTable& table = Table();
+TEST_F(UploadTableTest, ALaterStreamTakesOverFromAnEarlierOffset) {
+  UploadTable& table = MakeTable();
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, table.Open(TicketFor(1), 0, stream_));
   ASSERT_THAT(Append(first, 0, 3000), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto second, table.Open(TicketFor(1), 1000, stream_));
@@ -118,30 +118,31 @@ TEST_F(UploadTableTest, ALaterStreamTakesOverAndMayGoBack) {
   EXPECT_EQ(committed.crc32c, api::Crc32c(0, value_.data(), kBytes));
 }
 
-TEST_F(UploadTableTest, ChunksThatAreWrongAreRefusedAndWhatCameBeforeStays) {
-  UploadTable& table = Table();
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
-  ASSERT_THAT(Append(turn, 0, 1000), IsOk());
-  EXPECT_THAT(Append(turn, 1000, 1000, /*spoil=*/1), ReasonIs("CHECKSUM_MISMATCH", "from 1000"));
-  EXPECT_THAT(Append(turn, 1500, 100), ReasonIs("VALUE_ERROR", "expected offset 1000 of 4000"));
+TEST_F(UploadTableTest, InvalidChunksAreRefusedAndCommittedBytesStay) {
+  UploadTable& table = MakeTable();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto writer, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(writer, 0, 1000), IsOk());
+  EXPECT_THAT(Append(writer, 1000, 1000, /*crc_error=*/1),
+              ReasonIs("CHECKSUM_MISMATCH", "from 1000"));
+  EXPECT_THAT(Append(writer, 1500, 100), ReasonIs("VALUE_ERROR", "expected offset 1000 of 4000"));
   const std::string large(kBytes, 'x');
-  EXPECT_THAT(table.Append(turn, 1000, {large}, api::Crc32c(0, large.data(), large.size())),
+  EXPECT_THAT(table.Append(writer, 1000, {large}, api::Crc32c(0, large.data(), large.size())),
               ReasonIs("VALUE_ERROR", "4000 bytes at offset 1000"));
-  EXPECT_THAT(table.Commit(turn), ReasonIs("VALUE_ERROR", "ended after 1000 bytes of 4000"));
-  EXPECT_THAT(Append(turn, 1000, 3000), IsOk());
+  EXPECT_THAT(table.Commit(writer), ReasonIs("VALUE_ERROR", "ended after 1000 bytes of 4000"));
+  EXPECT_THAT(Append(writer, 1000, 3000), IsOk());
   EXPECT_EQ(table.counts().corrupt, 1);
   EXPECT_THAT(table.Open(TicketFor(2), 8, stream_),
               ReasonIs("VALUE_ERROR", "cannot go on at byte 8"));
 }
 
 TEST_F(UploadTableTest, DeletingTheArrayEndsItsUpload) {
-  UploadTable& table = Table();
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
-  ASSERT_THAT(Append(turn, 0, 1000), IsOk());
+  UploadTable& table = MakeTable();
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto writer, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(writer, 0, 1000), IsOk());
   executor_.Send(api::DeleteBuffers{{1}});
   EXPECT_TRUE(Eventually([&] { return used() == 0; }));
-  EXPECT_THAT(Append(turn, 1000, 3000), ReasonIs("ARRAY_DELETED"));
-  table.Leave(turn);
+  EXPECT_THAT(Append(writer, 1000, 3000), ReasonIs("ARRAY_DELETED"));
+  table.Leave(writer);
   EXPECT_THAT(table.Open(TicketFor(1), 0, stream_), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(table.ProgressOf(TicketFor(1)), ReasonIs("ARRAY_DELETED"));
 }
@@ -149,26 +150,28 @@ TEST_F(UploadTableTest, DeletingTheArrayEndsItsUpload) {
 constexpr absl::Duration kNever = absl::Hours(1);
 
 TEST_F(UploadTableTest, AnIdleStreamIsCut) {
-  UploadTable& table = Table({.idle = absl::Milliseconds(50), .keep = kNever});
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
+  UploadTable& table =
+      MakeTable({.idle_timeout = absl::Milliseconds(50), .resume_timeout = kNever});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto writer, table.Open(TicketFor(1), 0, stream_));
   ASSERT_TRUE(Eventually([&] { return !stream_->why().ok(); }));
   EXPECT_THAT(stream_->why(), ReasonIs("DEADLINE_EXCEEDED", "no bytes for 50ms"));
-  EXPECT_THAT(Append(turn, 0, 1000), ReasonIs("CANCELLED"));
-  EXPECT_EQ(used(), kBytes) << "another stream may go on";
+  EXPECT_THAT(Append(writer, 0, 1000), ReasonIs("CANCELLED"));
+  EXPECT_EQ(used(), kBytes) << "another stream may resume the upload";
   EXPECT_EQ(table.counts().idle_cut, 1);
   EXPECT_EQ(table.counts().dropped, 0);
-  table.Leave(turn);
+  table.Leave(writer);
   // The stream that resumes is cut, too, although the sweep had nothing else due for an hour.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto next, table.Open(TicketFor(1), 0, stream_));
   EXPECT_TRUE(Eventually([&] { return table.counts().idle_cut == 2; }));
   table.Leave(next);
 }
 
-TEST_F(UploadTableTest, WhatNobodyGoesOnWithIsDropped) {
-  UploadTable& table = Table({.idle = kNever, .keep = absl::Milliseconds(50)});
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
-  ASSERT_THAT(Append(turn, 0, 1000), IsOk());
-  table.Leave(turn);
+TEST_F(UploadTableTest, AnUploadThatIsNotResumedIsDropped) {
+  UploadTable& table =
+      MakeTable({.idle_timeout = kNever, .resume_timeout = absl::Milliseconds(50)});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto writer, table.Open(TicketFor(1), 0, stream_));
+  ASSERT_THAT(Append(writer, 0, 1000), IsOk());
+  table.Leave(writer);
   EXPECT_TRUE(Eventually([&] { return table.counts().dropped == 1; }));
   EXPECT_EQ(table.counts().idle_cut, 0);
   EXPECT_EQ(used(), 0);
@@ -178,17 +181,18 @@ TEST_F(UploadTableTest, WhatNobodyGoesOnWithIsDropped) {
   EXPECT_TRUE(Eventually([&] { return table.Open(TicketFor(1), 0, stream_).ok(); }));
 }
 
-TEST_F(UploadTableTest, WhatAnIdleStreamLeftIsDropped) {
-  UploadTable& table = Table({.idle = absl::Milliseconds(50), .keep = absl::Milliseconds(50)});
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto turn, table.Open(TicketFor(1), 0, stream_));
+TEST_F(UploadTableTest, TheUploadOfAnIdleStreamIsDropped) {
+  UploadTable& table =
+      MakeTable({.idle_timeout = absl::Milliseconds(50), .resume_timeout = absl::Milliseconds(50)});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto writer, table.Open(TicketFor(1), 0, stream_));
   EXPECT_TRUE(Eventually([&] { return table.counts().dropped == 1; }));
   EXPECT_EQ(table.counts().idle_cut, 1);
   EXPECT_EQ(used(), 0);
-  table.Leave(turn);
+  table.Leave(writer);
 }
 
-TEST_F(UploadTableTest, AFullDeviceTakesNoUpload) {
-  UploadTable& table = Table();
+TEST_F(UploadTableTest, AFullDeviceRefusesAnUpload) {
+  UploadTable& table = MakeTable();
   api::Ticket large = TicketFor(1);
   large.shape = {1 << 20};
   EXPECT_THAT(table.Open(large, 0, stream_), ReasonIs("OUT_OF_MEMORY", "array 1 needs 4.0 MiB"));
