@@ -55,21 +55,21 @@ constexpr char kUsage[] =
   --gpus N                     GPUs of this worker, each with an executor of its own. Without it and
                                without --devices: all that there are, or else one CPU device.
   --devices N                  CPU devices of this worker, and no GPUs.
-  --device-memory-bytes N      Memory of each; 0 takes nine tenths of a GPU's, or shares four fifths
-                               of what the machine and the control groups of this process allow
-                               evenly among CPU devices (0).
-  --data-listen HOST:PORT      Where clients bring and fetch array bytes (127.0.0.1:8471, or any
-                               port if it is taken).
-  --peer-listen HOST:PORT      Where other executors connect for collectives (127.0.0.1:8472, or any
-                               port if it is taken).
-  --advertise-client HOST[:PORT]  How clients reach the first; as listened on if not given.
-  --advertise-peer HOST[:PORT]    How executors reach the second; by its HOST also the first, where
-                               that listens on every address.
-                               Of several executors, number i takes 2 i more than each port.
-  --registered-file PATH       Made when the coordinator has taken this worker.
+  --device-memory-bytes N      Memory of each device. 0 takes nine tenths of a GPU's memory, or
+                               shares four fifths of what the machine and the control groups of this
+                               process allow evenly among the CPU devices (0).
+  --data-listen HOST:PORT      Address of the data port, where clients write and read arrays
+                               (127.0.0.1:8471, or any port if it is taken).
+  --peer-listen HOST:PORT      Address of the peer port, where other executors connect for
+                               collectives (127.0.0.1:8472, or any port if it is taken).
+  --advertise-client HOST[:PORT]  Address by which clients reach the data port (--data-listen).
+  --advertise-peer HOST[:PORT]    Address by which executors reach the peer port (--peer-listen). If
+                               the data port listens on every address, they reach it by this HOST.
+                               Executor i of a worker adds 2 i to each of these ports.
+  --registered-file PATH       Written when the coordinator has accepted this worker.
 
-Exit codes: 0 it was told to stop; 2 what it says is wrong would be wrong at the next start too: an
-option, a port, a name or credential that the coordinator refuses.
+Exit codes: 0 after a signal to stop; 2 after an error that would occur at the next start, too: a
+wrong option, a port that is taken, or a name or credential that the coordinator refuses.
 
 )";
 
@@ -86,10 +86,10 @@ struct Flags {
 };
 
 template <class T>
-std::function<bool(const std::string&)> Number(T* into) {
+std::function<bool(const std::string&)> NumberParser(T* into) {
   return [into](const std::string& text) { return absl::SimpleAtoi(text, into); };
 }
-std::function<bool(const std::string&)> Text(std::string* into) {
+std::function<bool(const std::string&)> TextParser(std::string* into) {
   return [into](const std::string& text) {
     *into = text;
     return true;
@@ -102,25 +102,25 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   int64_t memory_bytes = 0;
   int devices = -1, gpus = -1;
   const std::map<std::string, std::function<bool(const std::string&)>> table = {
-      {"coordinator", Text(&flags.daemon.coordinator.address)},
-      {"name", Text(&flags.daemon.name)},
-      {"host", Text(&flags.daemon.host)},
-      {"devices", Number(&devices)},
-      {"gpus", Number(&gpus)},
-      {"device-memory-bytes", Number(&memory_bytes)},
-      {"data-listen", Text(&flags.daemon.data_listen)},
-      {"peer-listen", Text(&flags.daemon.peer_listen)},
-      {"advertise-client", Text(&flags.daemon.advertise_client)},
-      {"advertise-peer", Text(&flags.daemon.advertise_peer)},
-      {"registered-file", Text(&flags.registered_file)},
+      {"coordinator", TextParser(&flags.daemon.coordinator.address)},
+      {"name", TextParser(&flags.daemon.name)},
+      {"host", TextParser(&flags.daemon.host)},
+      {"devices", NumberParser(&devices)},
+      {"gpus", NumberParser(&gpus)},
+      {"device-memory-bytes", NumberParser(&memory_bytes)},
+      {"data-listen", TextParser(&flags.daemon.data_listen)},
+      {"peer-listen", TextParser(&flags.daemon.peer_listen)},
+      {"advertise-client", TextParser(&flags.daemon.advertise_client)},
+      {"advertise-peer", TextParser(&flags.daemon.advertise_peer)},
+      {"registered-file", TextParser(&flags.registered_file)},
       // The flags below are passed by a daemon to its executors.
-      {"parent", Number(&flags.process.parent)},
-      {"index", Number(&flags.process.index)},
-      {"gpu", Number(&flags.process.gpu)},
-      {"incarnation", Number(&flags.process.incarnation)},
-      {"data-endpoint", Text(&flags.process.data_endpoint)},
-      {"peer-endpoint", Text(&flags.process.peer_endpoint)},
-      {"peer-data-endpoint", Text(&flags.process.peer_data_endpoint)},
+      {"parent", NumberParser(&flags.process.parent)},
+      {"index", NumberParser(&flags.process.index)},
+      {"gpu", NumberParser(&flags.process.gpu)},
+      {"incarnation", NumberParser(&flags.process.incarnation)},
+      {"data-endpoint", TextParser(&flags.process.data_endpoint)},
+      {"peer-endpoint", TextParser(&flags.process.peer_endpoint)},
+      {"peer-data-endpoint", TextParser(&flags.process.peer_data_endpoint)},
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--executor" || args[i] == "--count-gpus") {
@@ -179,8 +179,8 @@ absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Option
 }
 
 // Copies the executor's part of the table of options, and reads and checks its certificates.
-absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
-  process->read_idle = absl::Milliseconds(options.read_idle_ms);
+absl::Status ReadExecutorOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
+  process->read_timeout = absl::Milliseconds(options.read_idle_ms);
   process->uploads = {.idle_timeout = absl::Milliseconds(options.upload_idle_ms),
                       .resume_timeout = absl::Milliseconds(options.upload_keep_ms)};
   process->keepalive = KeepaliveFrom(options);
@@ -199,7 +199,7 @@ absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* pr
 
 // Reads the credentials with which the daemon and its executors prove their identity to the
 // coordinator.
-absl::Status LinkSecurity(const Options& options, rpc::CoordinatorAccess* coordinator) {
+absl::Status ReadCredentials(const Options& options, rpc::CoordinatorAccess* coordinator) {
   coordinator->insecure = options.insecure;
   if (!options.tls_ca_file.empty()) {
     TESSERA_ASSIGN_OR_RETURN(coordinator->tls.authority, ReadWholeFile(options.tls_ca_file));
@@ -231,8 +231,8 @@ absl::Status WritePorts(const std::string& path, const rpc::WorkerDaemon& daemon
 // ends the daemon. The ports and metrics are served, and their files written, only once the daemon
 // has its ports.
 absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& registered_file,
-                       const Options& table) {
-  Metrics metrics(table.metrics_series_max);
+                       const Options& common_options) {
+  Metrics metrics(common_options.metrics_series_max);
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   options.metrics = &metrics;
   options.sources.metrics = [&metrics] { return MetricsText(&metrics); };
@@ -248,16 +248,17 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
   };
   if (!registered_file.empty()) {
     options.on_registered = [&registered_file] {
-      const absl::Status made = ReplaceFile(registered_file, "", /*is_private=*/false);
-      if (!made.ok()) TESSERA_LOG(WARNING) << "no registered-file" << Field("why", made);
+      const absl::Status status = ReplaceFile(registered_file, "", /*is_private=*/false);
+      if (!status.ok()) TESSERA_LOG(WARNING) << "no registered-file" << Field("why", status);
     };
   }
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::WorkerDaemon> daemon,
                            rpc::WorkerDaemon::Start(options));
-  TESSERA_RETURN_IF_ERROR(WritePorts(table.port_file, *daemon));
-  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics_server,
-                           MetricsServer::StartForDaemon(table.metrics_listen, kMetricsListen,
-                                                         table.metrics_port_file, &metrics));
+  TESSERA_RETURN_IF_ERROR(WritePorts(common_options.port_file, *daemon));
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<MetricsServer> metrics_server,
+      MetricsServer::StartForDaemon(common_options.metrics_listen, kMetricsListen,
+                                    common_options.metrics_port_file, &metrics));
   TESSERA_LOG(INFO) << "worker serves" << Field("worker", options.name)
                     << Field("data", daemon->data_endpoint())
                     << Field("coordinator", options.coordinator.address);
@@ -349,19 +350,19 @@ int Main(int argc, char** argv) {
   if (flags->count_gpus) return rpc::CountGpus(options.cuda_plugin);
   if (flags->executor) {
     flags->process.coordinator = flags->daemon.coordinator;
-    absl::Status taken = TakeOptions(options, &flags->process);
-    taken.Update(LinkSecurity(options, &flags->process.coordinator));
-    return taken.ok() ? rpc::RunExecutorProcess(flags->process) : complain(taken);
+    absl::Status status = ReadExecutorOptions(options, &flags->process);
+    status.Update(ReadCredentials(options, &flags->process.coordinator));
+    return status.ok() ? rpc::RunExecutorProcess(flags->process) : complain(status);
   }
   flags->daemon.flight_folder = FlightFolder(options);
   StartFlightRecorder(flags->daemon.flight_folder, "worker-" + flags->daemon.name);
   rpc::ExecutorProcessOptions unused;  // a mistake is reported here, and not by every executor
-  absl::Status status = TakeOptions(options, &unused);
+  absl::Status status = ReadExecutorOptions(options, &unused);
   if (!options.files_dir.empty()) {
     status.Update(files::FilesRoot(options.files_dir).Identity().status());
   }
   status.Update(CheckListeners(flags->daemon, options));
-  status.Update(LinkSecurity(options, &flags->daemon.coordinator));
+  status.Update(ReadCredentials(options, &flags->daemon.coordinator));
   if (status.ok()) status = RunDaemon(flags->daemon, flags->registered_file, options);
   StopLogging();
   if (status.ok()) return 0;

@@ -14,7 +14,7 @@ void CommandLedger::RecordCommand(api::Command& command) {
         using C = std::decay_t<decltype(c)>;
         if constexpr (std::is_same_v<C, api::Launch> || std::is_same_v<C, api::Transfer> ||
                       std::is_same_v<C, api::SaveShards> || std::is_same_v<C, api::LoadShards>) {
-          Running& running = running_[c.launch];
+          RunningOperation& running = running_[c.launch];
           if constexpr (requires { c.sequence; }) running.sequence = c.sequence;
           if constexpr (requires { c.generation; }) running.generation = c.generation;
         } else if constexpr (std::is_same_v<C, api::LoadProgram>) {
@@ -27,7 +27,7 @@ void CommandLedger::RecordCommand(api::Command& command) {
           generations_.erase(c.generation);
         } else if constexpr (std::is_same_v<C, api::ReadBuffer> ||
                              std::is_same_v<C, api::InspectFile>) {
-          Number(&c.request);
+          ReplaceNumber(&c.request);
         }
       },
       command);
@@ -38,7 +38,7 @@ bool CommandLedger::RecordReport(api::ReportBody& report) {
       [this](auto& r) {
         using R = std::decay_t<decltype(r)>;
         if constexpr (std::is_same_v<R, api::BufferRead> || std::is_same_v<R, api::FileInspected>) {
-          return Answer(&r.request);
+          return RestoreNumber(&r.request);
         } else if constexpr (std::is_same_v<R, api::LaunchDone> ||
                              std::is_same_v<R, api::LaunchFailed>) {
           running_.erase(r.launch);
@@ -54,12 +54,12 @@ bool CommandLedger::RecordReport(api::ReportBody& report) {
       report);
 }
 
-void CommandLedger::Number(uint64_t* request) {
+void CommandLedger::ReplaceNumber(uint64_t* request) {
   requests_[++last_request_] = *request;
   *request = last_request_;
 }
 
-bool CommandLedger::Answer(uint64_t* request) {
+bool CommandLedger::RestoreNumber(uint64_t* request) {
   const auto it = requests_.find(*request);
   if (it == requests_.end()) return false;
   *request = it->second;

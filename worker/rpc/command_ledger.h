@@ -28,14 +28,16 @@ class CommandLedger {
   void Describe(api::ExecutorInventory* inventory) const;
 
  private:
-  bool Answer(uint64_t* request);
-  void Number(uint64_t* request);
+  // Replaces the coordinator's number of a request by one of our own.
+  void ReplaceNumber(uint64_t* request);
+  // Undoes ReplaceNumber for the answer. Returns false if nobody waits for the answer.
+  bool RestoreNumber(uint64_t* request);
 
-  struct Running {
+  struct RunningOperation {
     uint64_t sequence = 0, generation = 0;
   };
-  std::map<uint64_t, Running> running_;   // by operation
-  std::map<uint64_t, bool> executables_;  // by executable; whether it is loaded
+  std::map<uint64_t, RunningOperation> running_;  // by operation
+  std::map<uint64_t, bool> executables_;          // by executable; whether it is loaded
   std::set<uint64_t> generations_;
   uint64_t last_request_ = 0;
   absl::flat_hash_map<uint64_t, uint64_t> requests_;  // by our number, the coordinator's number

@@ -15,21 +15,21 @@ using ::testing::IsEmpty;
 class CommandLedgerTest : public ::testing::Test {
  protected:
   template <class Command>
-  static Command Numbered(uint64_t launch) {
+  static Command MakeCommand(uint64_t launch) {
     Command command;
     command.launch = launch;
     return command;
   }
   void RecordCommand(api::Command command) { ledger_.RecordCommand(command); }
   bool RecordReport(api::ReportBody report) { return ledger_.RecordReport(report); }
-  api::ExecutorInventory Described() const {
+  api::ExecutorInventory MakeInventory() const {
     api::ExecutorInventory inventory;
     ledger_.Describe(&inventory);
     return inventory;
   }
   // Records a read with the coordinator's number `request`. Returns the number that the ledger has
   // given to the request.
-  uint64_t Read(uint64_t request) {
+  uint64_t RecordRead(uint64_t request) {
     api::Command command = api::ReadBuffer{request, 1, 0};
     ledger_.RecordCommand(command);
     return std::get<api::ReadBuffer>(command).request;
@@ -39,17 +39,17 @@ class CommandLedgerTest : public ::testing::Test {
 };
 
 TEST_F(CommandLedgerTest, AnOperationRunsFromItsCommandToItsEnd) {
-  RecordCommand(Numbered<api::Launch>(9));
-  RecordCommand(Numbered<api::Transfer>(7));
-  RecordCommand(Numbered<api::SaveShards>(8));
-  RecordCommand(Numbered<api::LoadShards>(6));
-  EXPECT_THAT(Described().running, ElementsAre(6, 7, 8, 9));
+  RecordCommand(MakeCommand<api::Launch>(9));
+  RecordCommand(MakeCommand<api::Transfer>(7));
+  RecordCommand(MakeCommand<api::SaveShards>(8));
+  RecordCommand(MakeCommand<api::LoadShards>(6));
+  EXPECT_THAT(MakeInventory().running, ElementsAre(6, 7, 8, 9));
   EXPECT_TRUE(RecordReport(api::LaunchDone{9, absl::ZeroDuration()}));
   EXPECT_TRUE(RecordReport(api::LaunchFailed{6, absl::InternalError("no")}));
-  EXPECT_THAT(Described().running, ElementsAre(7, 8));
+  EXPECT_THAT(MakeInventory().running, ElementsAre(7, 8));
 }
 
-TEST_F(CommandLedgerTest, AnOperationThatRunsIsToldWithItsPlaceAndItsCommunicator) {
+TEST_F(CommandLedgerTest, ARunningOperationIsListedWithItsSequenceAndGeneration) {
   api::Launch launch;
   launch.launch = 9;
   launch.sequence = 4;
@@ -59,9 +59,9 @@ TEST_F(CommandLedgerTest, AnOperationThatRunsIsToldWithItsPlaceAndItsCommunicato
   transfer.sequence = 5;
   RecordCommand(launch);
   RecordCommand(transfer);
-  EXPECT_THAT(Described().running, ElementsAre(7, 9));
-  EXPECT_THAT(Described().sequences, ElementsAre(5, 4));
-  EXPECT_THAT(Described().running_generations, ElementsAre(0, 2));
+  EXPECT_THAT(MakeInventory().running, ElementsAre(7, 9));
+  EXPECT_THAT(MakeInventory().sequences, ElementsAre(5, 4));
+  EXPECT_THAT(MakeInventory().running_generations, ElementsAre(0, 2));
 }
 
 TEST_F(CommandLedgerTest, AnExecutableIsCompiledThenLoadedUntilItIsUnloaded) {
@@ -70,37 +70,37 @@ TEST_F(CommandLedgerTest, AnExecutableIsCompiledThenLoadedUntilItIsUnloaded) {
     load.executable = id;
     RecordCommand(std::move(load));
   }
-  EXPECT_THAT(Described().compiling, ElementsAre(3, 4, 5));
+  EXPECT_THAT(MakeInventory().compiling, ElementsAre(3, 4, 5));
   EXPECT_TRUE(RecordReport(api::ProgramLoaded{4, absl::OkStatus(), 0}));
   EXPECT_TRUE(RecordReport(api::ProgramLoaded{5, absl::InternalError("no"), 0}));
-  EXPECT_THAT(Described().compiling, ElementsAre(3));
-  EXPECT_THAT(Described().executables, ElementsAre(4));
+  EXPECT_THAT(MakeInventory().compiling, ElementsAre(3));
+  EXPECT_THAT(MakeInventory().executables, ElementsAre(4));
   RecordCommand(api::UnloadPrograms{{3, 4}});
   EXPECT_TRUE(RecordReport(api::ProgramLoaded{3, absl::OkStatus(), 0}));
-  EXPECT_THAT(Described().compiling, IsEmpty());
-  EXPECT_THAT(Described().executables, IsEmpty());
+  EXPECT_THAT(MakeInventory().compiling, IsEmpty());
+  EXPECT_THAT(MakeInventory().executables, IsEmpty());
 }
 
-TEST_F(CommandLedgerTest, ACommunicatorIsThereUntilItIsClosed) {
+TEST_F(CommandLedgerTest, ACommunicatorIsListedUntilItIsClosed) {
   for (const uint64_t generation : {8, 7}) {
     api::ConfigureCommunicator configure;
     configure.generation = generation;
     RecordCommand(std::move(configure));
   }
-  EXPECT_THAT(Described().generations, ElementsAre(7, 8));
+  EXPECT_THAT(MakeInventory().generations, ElementsAre(7, 8));
   RecordCommand(api::CloseCommunicator{7});
-  EXPECT_THAT(Described().generations, ElementsAre(8));
+  EXPECT_THAT(MakeInventory().generations, ElementsAre(8));
 }
 
 TEST_F(CommandLedgerTest, AnAnswerGoesToTheStreamOfItsRequestOnly) {
-  const uint64_t first = Read(1), other = Read(2);
+  const uint64_t first = RecordRead(1), other = RecordRead(2);
   api::ReportBody answer = api::BufferRead{other, absl::NotFoundError("none")};
   EXPECT_TRUE(ledger_.RecordReport(answer));
   EXPECT_EQ(std::get<api::BufferRead>(answer).request, 2u);
-  EXPECT_FALSE(ledger_.RecordReport(answer)) << "it is answered";
+  EXPECT_FALSE(ledger_.RecordReport(answer)) << "the request has been answered";
   ledger_.ForgetRequests();
   // Another coordinator sends a request with the same number.
-  const uint64_t second = Read(1);
+  const uint64_t second = RecordRead(1);
   EXPECT_FALSE(RecordReport(api::BufferRead{first, absl::NotFoundError("none")}));
   answer = api::BufferRead{second, absl::NotFoundError("none")};
   EXPECT_TRUE(ledger_.RecordReport(answer));

@@ -26,13 +26,13 @@ CoordinatorStream::CoordinatorStream(Options options,
 // Begins a new stream for the registration of the Welcome. The last stream loses its right to carry
 // out commands first, and a command that is under way is waited for, so that the inventory does not
 // change after it was made. The inventory precedes all reports, since the coordinator needs it to
-// understand them. The first stream sends none, because a new executor holds nothing.
+// understand them. The first stream sends no inventory, because a new executor holds nothing.
 void CoordinatorStream::Attach(const api::Welcome& welcome) {
   RecordFlight(FlightKind::kStream, "attaches", 0, welcome.epoch);
-  uint64_t stream = 0;
+  uint64_t stream_number = 0;
   {
     absl::MutexLock lock(&mu_);
-    stream = ++stream_;
+    stream_number = ++last_stream_number_;
     link_ = nullptr;
     epoch_ = welcome.epoch;
     journal_.Rewind();
@@ -49,54 +49,54 @@ void CoordinatorStream::Attach(const api::Welcome& welcome) {
   };
   const auto link = std::make_shared<Link>(
       attach, options_.coordinator.token,
-      [this, stream, epoch = welcome.epoch](const v1::Envelope& command) {
-        OnCommand(stream, epoch, command);
+      [this, stream_number, epoch = welcome.epoch](const v1::Envelope& command) {
+        OnCommand(stream_number, epoch, command);
       },
-      [this, stream] { OnEnd(stream); });
+      [this, stream_number] { OnEnd(stream_number); });
   links_.push_back(link);
   link->Send(ir::serial::ToEnvelope(api::Attachment{options_.index, options_.incarnation,
                                                     welcome.registration_id, welcome.ticket_key,
                                                     welcome.epoch}));
-  if (stream > 1) {
+  if (stream_number > 1) {
     AwaitCommand();  // a command of an earlier stream may still change the inventory
-    v1::Envelope inventory = Inventory();
+    v1::Envelope inventory = MakeInventory();
     inventory.set_epoch(welcome.epoch);
     link->Send(std::move(inventory));
   }
-  std::function<void()> once_sent;
+  std::function<void()> on_sent;
   {
     absl::MutexLock lock(&mu_);
     link_ = link;
     SendWaiting();
-    once_sent.swap(once_sent_);
+    on_sent.swap(on_sent_);
   }
-  if (once_sent) once_sent();
+  if (on_sent) on_sent();
 }
 
 // Makes the inventory. Reports that are made from here on follow it on the stream. The arrays are
 // listed last, so that they include the results of all operations that the inventory lists as
 // ended.
-v1::Envelope CoordinatorStream::Inventory() {
+v1::Envelope CoordinatorStream::MakeInventory() {
   api::ExecutorInventory inventory;
   {
     absl::MutexLock lock(&mu_);
     ledger_.Describe(&inventory);
-    inventory.ended = journal_.Ended();
-    inventory.reports = journal_.last();
+    inventory.ended = journal_.EndedOperations();
+    inventory.reports = journal_.last_number();
   }
-  inventory.devices = hooks_.arrays();
+  inventory.devices = hooks_.list_arrays();
   return ir::serial::ToEnvelope(
       api::Report{options_.index, options_.incarnation, std::move(inventory)});
 }
 
 void CoordinatorStream::Report(api::ReportBody body) {
-  const bool answer = std::holds_alternative<api::BufferRead>(body) ||
-                      std::holds_alternative<api::FileInspected>(body);
-  uint64_t stream = 0;
-  if (answer) {
+  const bool is_answer = std::holds_alternative<api::BufferRead>(body) ||
+                         std::holds_alternative<api::FileInspected>(body);
+  uint64_t stream_number = 0;
+  if (is_answer) {
     absl::MutexLock lock(&mu_);
     if (!ledger_.RecordReport(body)) return;
-    stream = stream_;
+    stream_number = last_stream_number_;
   }
   v1::Envelope report =
       ir::serial::ToEnvelope(api::Report{options_.index, options_.incarnation, body});
@@ -105,8 +105,8 @@ void CoordinatorStream::Report(api::ReportBody body) {
                << Field("kind", v1::MessageKind_Name(report.kind()))
                << Field("operation", report.launch());
   absl::MutexLock lock(&mu_);
-  if (answer && stream != stream_) return;
-  if (!answer) ledger_.RecordReport(body);
+  if (is_answer && stream_number != last_stream_number_) return;
+  if (!is_answer) ledger_.RecordReport(body);
   journal_.Add(std::move(report));
   SendWaiting();
 }
@@ -125,15 +125,15 @@ void CoordinatorStream::SendWaiting() {
   }
 }
 
-void CoordinatorStream::OnceSent(std::function<void()> then) {
+void CoordinatorStream::CallOnceSent(std::function<void()> on_sent) {
   {
     absl::MutexLock lock(&mu_);
     if (link_ == nullptr) {
-      once_sent_ = std::move(then);
+      on_sent_ = std::move(on_sent);
       return;
     }
   }
-  then();
+  on_sent();
 }
 
 void CoordinatorStream::Finish(absl::Duration timeout) {
@@ -147,7 +147,8 @@ void CoordinatorStream::Finish(absl::Duration timeout) {
   link->AwaitEnd(timeout);
 }
 
-void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Envelope& envelope) {
+void CoordinatorStream::OnCommand(uint64_t stream_number, uint64_t epoch,
+                                  const v1::Envelope& envelope) {
   absl::MutexLock lock(&command_mu_);
   RecordFlight(FlightKind::kCommand, ShortName(envelope.kind()), envelope.launch(),
                envelope.epoch());
@@ -162,7 +163,7 @@ void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Env
   }
   absl::StatusOr<api::Command> command = ir::serial::ReadCommand(envelope);
   if (command.ok()) {
-    if (!Take(stream, *command)) return hooks_.on_stale();
+    if (!AcceptCommand(stream_number, *command)) return hooks_.on_stale();
     return hooks_.carry_out(*std::move(command));
   }
   TESSERA_LOG(ERROR) << "a command cannot be parsed" << Field("why", command.status());
@@ -170,19 +171,19 @@ void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Env
     Report(*std::move(answer));
 }
 
-bool CoordinatorStream::Take(uint64_t stream, api::Command& command) {
+bool CoordinatorStream::AcceptCommand(uint64_t stream_number, api::Command& command) {
   absl::MutexLock lock(&mu_);
-  if (stream != stream_) return false;
+  if (stream_number != last_stream_number_) return false;
   if (const auto* acknowledged = std::get_if<api::AcknowledgeReports>(&command))
     journal_.Acknowledge(acknowledged->through);
   ledger_.RecordCommand(command);
   return true;
 }
 
-void CoordinatorStream::OnEnd(uint64_t stream) {
+void CoordinatorStream::OnEnd(uint64_t stream_number) {
   {
     absl::MutexLock lock(&mu_);
-    if (stream != stream_) return;
+    if (stream_number != last_stream_number_) return;
     link_ = nullptr;
     ledger_.ForgetRequests();
   }

@@ -38,7 +38,7 @@ class CoordinatorStream {
     // Carries out one command at a time, in the order in which they were sent.
     std::function<void(api::Command command)> carry_out;
     // Returns the arrays that the executor holds, for the inventory.
-    std::function<std::vector<api::ExecutorInventory::Device>()> arrays;
+    std::function<std::vector<api::ExecutorInventory::Device>()> list_arrays;
     // Called when a command was refused.
     std::function<void()> on_stale;
   };
@@ -52,7 +52,7 @@ class CoordinatorStream {
   // Reports whose order matters must come from one thread at a time.
   void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls back once, when there is a stream on which everything that was reported has been sent.
-  void OnceSent(std::function<void()> then) ABSL_LOCKS_EXCLUDED(mu_);
+  void CallOnceSent(std::function<void()> on_sent) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the stream once all reports have been sent, and waits at most `timeout` until the
   // coordinator has taken them.
   void Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
@@ -60,12 +60,12 @@ class CoordinatorStream {
   void AwaitCommand() ABSL_LOCKS_EXCLUDED(command_mu_) { absl::MutexLock lock(&command_mu_); }
 
  private:
-  void OnCommand(uint64_t stream, uint64_t epoch, const v1::Envelope& envelope)
+  void OnCommand(uint64_t stream_number, uint64_t epoch, const v1::Envelope& envelope)
       ABSL_LOCKS_EXCLUDED(command_mu_, mu_);
-  void OnEnd(uint64_t stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns false if the command did not come on the last stream.
-  bool Take(uint64_t stream, api::Command& command) ABSL_LOCKS_EXCLUDED(mu_);
-  v1::Envelope Inventory() ABSL_LOCKS_EXCLUDED(mu_);
+  void OnEnd(uint64_t stream_number) ABSL_LOCKS_EXCLUDED(mu_);
+  // Records the command. Returns false if it did not come on the last stream.
+  bool AcceptCommand(uint64_t stream_number, api::Command& command) ABSL_LOCKS_EXCLUDED(mu_);
+  v1::Envelope MakeInventory() ABSL_LOCKS_EXCLUDED(mu_);
   // Sends the waiting reports, unless another thread does so. Releases the lock while it sends.
   void SendWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -77,14 +77,14 @@ class CoordinatorStream {
   absl::Mutex command_mu_;  // held while a command is carried out
 
   absl::Mutex mu_ ABSL_ACQUIRED_AFTER(command_mu_);
-  uint64_t stream_ ABSL_GUARDED_BY(mu_) = 0;  // number of the last stream
+  uint64_t last_stream_number_ ABSL_GUARDED_BY(mu_) = 0;
   // Link of the last stream; null if no link takes reports.
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // epoch of the last stream
   bool sending_ ABSL_GUARDED_BY(mu_) = false;
   CommandLedger ledger_ ABSL_GUARDED_BY(mu_);
   ReportJournal journal_ ABSL_GUARDED_BY(mu_);
-  std::function<void()> once_sent_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> on_sent_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker::rpc

@@ -84,7 +84,7 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
 
 }  // namespace
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> DataMetrics(
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeDataInterceptorFactory(
     MetricsPage* page) {
   return std::make_unique<Factory>(page);
 }

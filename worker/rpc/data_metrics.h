@@ -9,7 +9,7 @@
 
 namespace tessera::worker::rpc {
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> DataMetrics(
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeDataInterceptorFactory(
     MetricsPage* page);
 
 // Returns the version of the gRPC library, as "1.51.1".

@@ -55,7 +55,7 @@ class Service final : public RawDataService {
   Service(Executor* executor, const DataServerOptions& options)
       : executor_(executor),
         shard_bytes_max_(options.shard_bytes_max),
-        read_idle_(options.read_idle),
+        read_timeout_(options.read_timeout),
         uploads_(executor, options.uploads) {}
 
   void SetTicketKey(const std::string& key, absl::Duration clock_ahead) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -74,7 +74,7 @@ class Service final : public RawDataService {
   Executor& executor() const { return *executor_; }
   UploadTable& uploads() { return uploads_; }
   const UploadTable& uploads() const { return uploads_; }
-  absl::Duration read_idle() const { return read_idle_; }
+  absl::Duration read_timeout() const { return read_timeout_; }
   Timer& timer() { return timer_; }
 
   absl::StatusOr<api::Ticket> Check(const std::string& text, api::Ticket::Access access) const
@@ -91,7 +91,7 @@ class Service final : public RawDataService {
       return MakeError(ErrorKind::kTicketStale,
                        "ticket: this executor is not registered yet; ask the coordinator for one");
     }
-    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, CheckBy(key, text));
+    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, CheckWithKey(key, text));
     if (ticket.access != access) {
       return denied(access == api::Ticket::Access::kRead ? "not for reading" : "not for writing");
     }
@@ -105,21 +105,21 @@ class Service final : public RawDataService {
     std::string text;
     absl::Duration clock_ahead;  // how far the coordinator's clock is ahead of ours
   };
-  absl::StatusOr<api::Ticket> CheckBy(const Key& key, const std::string& text) const {
+  absl::StatusOr<api::Ticket> CheckWithKey(const Key& key, const std::string& text) const {
     return api::CheckTicket(text, key.text, SteadyNow() + key.clock_ahead,
                             executor_->info().incarnation);
   }
 
   Executor* const executor_;
   const int64_t shard_bytes_max_;
-  const absl::Duration read_idle_;
+  const absl::Duration read_timeout_;
   UploadTable uploads_;
   Timer timer_;
   mutable absl::Mutex mu_;
   Key key_ ABSL_GUARDED_BY(mu_);
 };
 
-absl::Status NoMessage(absl::string_view type) {
+absl::Status NotAMessageError(absl::string_view type) {
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("the bytes sent are not a message of type tessera.v1.", type));
 }
@@ -139,11 +139,11 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(Commit());
-    if (const absl::Status status = Take(); !status.ok()) return End(status);
+    if (const absl::Status status = AppendChunk(); !status.ok()) return End(status);
     StartRead(&message_);
   }
   void OnDone() override {
-    service_->uploads().Leave(turn_);
+    service_->uploads().Leave(writer_);
     const std::shared_ptr<WriteCall> last = std::move(self_);
   }
   void Cut(const absl::Status& why) override { End(why); }
@@ -153,28 +153,28 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
     if (!ending_.exchange(true)) Finish(ir::serial::ToGrpc(status));
   }
 
-  absl::Status Take() {
-    if (!chunk_.Parse(message_)) return NoMessage("WriteRequest");
+  absl::Status AppendChunk() {
+    if (!chunk_.Parse(message_)) return NotAMessageError("WriteRequest");
     const v1::WriteRequest& request = chunk_.rest();
-    if (turn_.upload == nullptr) {
+    if (writer_.upload == nullptr) {
       TESSERA_ASSIGN_OR_RETURN(const api::Ticket ticket,
                                service_->Check(request.ticket(), api::Ticket::Access::kWrite));
-      TESSERA_ASSIGN_OR_RETURN(turn_, service_->uploads().Open(ticket, request.offset(), self_));
+      TESSERA_ASSIGN_OR_RETURN(writer_, service_->uploads().Open(ticket, request.offset(), self_));
     }
-    return service_->uploads().Append(turn_, request.offset(), chunk_.data(), request.crc32c());
+    return service_->uploads().Append(writer_, request.offset(), chunk_.data(), request.crc32c());
   }
 
   absl::Status Commit() {
-    if (turn_.upload == nullptr) {
+    if (writer_.upload == nullptr) {
       return MakeError(ErrorKind::kValueError, "write: the stream ended before its first message");
     }
-    TESSERA_ASSIGN_OR_RETURN(const UploadTable::CommitResult committed,
-                             service_->uploads().Commit(turn_));
+    TESSERA_ASSIGN_OR_RETURN(const UploadTable::CommitResult result,
+                             service_->uploads().Commit(writer_));
     service_->executor().metrics().RecordTransferDuration(
         TransferKind::kPut, TransferPath::kTicket, absl::Nanoseconds(AgeGauge::Now() - began_));
     v1::WriteResponse response;
-    response.set_committed_bytes(committed.bytes);
-    response.set_crc32c(committed.crc32c);
+    response.set_committed_bytes(result.bytes);
+    response.set_crc32c(result.crc32c);
     *response_ = ir::serial::ToBuffer(response);
     return absl::OkStatus();
   }
@@ -185,7 +185,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
   std::atomic<bool> ending_{false};
   grpc::ByteBuffer message_;
   ir::serial::Chunk<v1::WriteRequest> chunk_;
-  UploadTable::UploadWriter turn_;
+  UploadTable::UploadWriter writer_;
   const int64_t began_ = AgeGauge::Now();
 };
 
@@ -194,7 +194,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   ReadCall(Service* service, grpc::CallbackServerContext* context, const grpc::ByteBuffer& message)
       : service_(service), context_(context) {
-    absl::StatusOr<api::Ticket> ticket = Accept(message);
+    absl::StatusOr<api::Ticket> ticket = ParseRequest(message);
     if (!ticket.ok()) {
       Finish(ir::serial::ToGrpc(ticket.status()));
       return;
@@ -202,81 +202,83 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     id_ = {ticket->array, ticket->device};
     // gRPC gets this reactor only after the constructor. Writes and a Finish that are called
     // earlier take effect then, and neither OnCancel nor OnDone is called earlier.
-    wait_ = service_->executor().ReadShard(
+    waiter_id_ = service_->executor().ReadShard(
         id_, [this](absl::StatusOr<ir::Array> value) { Begin(std::move(value)); });
   }
 
   void OnWriteDone(bool ok) override {
-    service_->timer().Cancel(idle_);
+    service_->timer().Cancel(write_timer_);
     if (!ok) return Finish(grpc::Status::CANCELLED);
-    Next();
+    SendNext();
   }
   void OnCancel() override {
     // The party that ends the wait also ends the call.
-    if (service_->executor().CancelRead(id_, wait_)) Finish(grpc::Status::CANCELLED);
+    if (service_->executor().CancelRead(id_, waiter_id_)) Finish(grpc::Status::CANCELLED);
   }
   void OnDone() override { delete this; }
 
  private:
-  absl::StatusOr<api::Ticket> Accept(const grpc::ByteBuffer& message) {
+  // Returns the ticket of the request, if it allows reading.
+  absl::StatusOr<api::Ticket> ParseRequest(const grpc::ByteBuffer& message) {
     v1::ReadRequest request;
-    if (!ir::serial::FromBuffer(message, &request)) return NoMessage("ReadRequest");
+    if (!ir::serial::FromBuffer(message, &request)) return NotAMessageError("ReadRequest");
     starts_.assign(request.starts().begin(), request.starts().end());
     shape_.assign(request.shape().begin(), request.shape().end());
-    sent_ = first_ = request.offset();
+    next_offset_ = first_offset_ = request.offset();
     return service_->Check(request.ticket(), api::Ticket::Access::kRead);
   }
 
-  absl::Status Cut(absl::StatusOr<ir::Array> value) {
+  // Takes the requested block out of the shard.
+  absl::Status TakeBlock(absl::StatusOr<ir::Array> value) {
     TESSERA_RETURN_IF_ERROR(value);
     if (starts_.empty() && shape_.empty()) {
       block_ = *std::move(value);
       return absl::OkStatus();
     }
-    const ir::Dims& whole = value->shape();
-    bool inside = starts_.size() == whole.size() && shape_.size() == whole.size();
-    for (size_t d = 0; inside && d < whole.size(); ++d) {
-      inside = starts_[d] >= 0 && shape_[d] >= 0 && shape_[d] <= whole[d] &&
-               starts_[d] <= whole[d] - shape_[d];
+    const ir::Dims& shard_shape = value->shape();
+    bool inside = starts_.size() == shard_shape.size() && shape_.size() == shard_shape.size();
+    for (size_t d = 0; inside && d < shard_shape.size(); ++d) {
+      inside = starts_[d] >= 0 && shape_[d] >= 0 && shape_[d] <= shard_shape[d] &&
+               starts_[d] <= shard_shape[d] - shape_[d];
     }
     if (!inside) {
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("read: the block [", ir::DimsToString(shape_), "] at [",
                                     ir::DimsToString(starts_), "] does not lie inside the shard [",
-                                    ir::DimsToString(whole), "]"));
+                                    ir::DimsToString(shard_shape), "]"));
     }
     block_ = ir::SliceBlock(*value, starts_, shape_);
     return absl::OkStatus();
   }
 
   void Begin(absl::StatusOr<ir::Array> value) {
-    absl::Status status = Cut(std::move(value));
-    if (status.ok() && (sent_ < 0 || sent_ > block_.num_bytes())) {
-      status = MakeError(ErrorKind::kValueError, absl::StrCat("read: offset ", sent_, " of ",
+    absl::Status status = TakeBlock(std::move(value));
+    if (status.ok() && (next_offset_ < 0 || next_offset_ > block_.num_bytes())) {
+      status = MakeError(ErrorKind::kValueError, absl::StrCat("read: offset ", next_offset_, " of ",
                                                               block_.num_bytes(), " bytes"));
     }
-    status.ok() ? Next() : Finish(ir::serial::ToGrpc(status));
+    status.ok() ? SendNext() : Finish(ir::serial::ToGrpc(status));
   }
 
-  void Next() {
-    const int64_t size = std::min(kChunkBytes, block_.num_bytes() - sent_);
+  void SendNext() {
+    const int64_t size = std::min(kChunkBytes, block_.num_bytes() - next_offset_);
     if (size == 0) {
       service_->executor().metrics().RecordTransfer(TransferKind::kGet, TransferPath::kTicket,
-                                                    sent_ - first_,
+                                                    next_offset_ - first_offset_,
                                                     absl::Nanoseconds(AgeGauge::Now() - began_));
       return Finish(grpc::Status::OK);
     }
     v1::ReadResponse response;
-    response.set_offset(sent_);
-    response.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
-    message_ = ir::serial::MakeChunk(response, block_, sent_, size);
-    sent_ += size;
+    response.set_offset(next_offset_);
+    response.set_crc32c(api::Crc32c(0, block_.data() + next_offset_, static_cast<size_t>(size)));
+    message_ = ir::serial::MakeChunk(response, block_, next_offset_, size);
+    next_offset_ += size;
     // A client that reads nothing would keep the bytes in memory, although the array may have been
     // deleted meanwhile. OnWriteDone cancels the timer before the call ends.
-    idle_ = service_->timer().CallAt(SteadyNow() + service_->read_idle(), [this] {
+    write_timer_ = service_->timer().CallAt(SteadyNow() + service_->read_timeout(), [this] {
       TESSERA_LOG(WARNING) << "a reader does not read its data and is cut off"
                            << Field("array", id_.array) << Field("device", id_.device)
-                           << Field("sent", sent_) << Field("of", block_.num_bytes());
+                           << Field("sent", next_offset_) << Field("of", block_.num_bytes());
       context_->TryCancel();
     });
     StartWrite(&message_);
@@ -284,13 +286,13 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Service* const service_;
   grpc::CallbackServerContext* const context_;
-  Timer::Id idle_;           // timer of the write in flight
+  Timer::Id write_timer_;    // timer of the write in flight
   ir::Dims starts_, shape_;  // both empty for the whole shard
   BufferId id_;
-  uint64_t wait_ = 0;
+  uint64_t waiter_id_ = 0;
   // Owned by the party that writes: first the callback, then gRPC.
   ir::Array block_;
-  int64_t first_ = 0, sent_ = 0;
+  int64_t first_offset_ = 0, next_offset_ = 0;
   const int64_t began_ = AgeGauge::Now();
   grpc::ByteBuffer message_;
 };
@@ -346,13 +348,13 @@ class GrpcDataServer final : public DataServer {
     acceptor_ = std::thread([this] { Serve(); });
   }
   ~GrpcDataServer() override {
-    stopping_.Raise();
+    stop_signal_.Raise();
     acceptor_.join();
     if (server_ != nullptr) server_->Shutdown(WallDeadline(kStopGrace));
   }
   void SetTicketKey(const std::string& key, absl::Duration clock_ahead) override {
     service_.SetTicketKey(key, clock_ahead);
-    keyed_.Raise();
+    key_signal_.Raise();
   }
   UploadTable::Counts uploads() const override { return service_.uploads().counts(); }
 
@@ -380,9 +382,9 @@ class GrpcDataServer final : public DataServer {
         ExternalConnections::FROM_FD, credentials);
     builder.RegisterService(&service_);
     if (options_.metrics != nullptr) {
-      std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
-      watchers.push_back(DataMetrics(options_.metrics));
-      builder.experimental().SetInterceptorCreators(std::move(watchers));
+      std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
+      factories.push_back(MakeDataInterceptorFactory(options_.metrics));
+      builder.experimental().SetInterceptorCreators(std::move(factories));
     }
     builder.SetMaxReceiveMessageSize(kMessageBytes);
     builder.SetMaxSendMessageSize(kMessageBytes);
@@ -402,14 +404,14 @@ class GrpcDataServer final : public DataServer {
     NameThread("data port");
     // A client may have its ticket before this server has the key. It then waits in the backlog, or
     // tries again.
-    pollfd first[] = {{stopping_.fd(), POLLIN, 0}, {keyed_.fd(), POLLIN, 0}};
+    pollfd first[] = {{stop_signal_.fd(), POLLIN, 0}, {key_signal_.fd(), POLLIN, 0}};
     poll(first, 2, -1);
     if (first[0].revents != 0) return;
     if (server_ == nullptr) Build();
     const int listener = own_listener_.ok() ? own_listener_.get() : options_.listen_fd;
     // gRPC's own listener would stop for good if there were no descriptor for a connection.
     while (true) {
-      pollfd fds[] = {{stopping_.fd(), POLLIN, 0}, {listener, POLLIN, 0}};
+      pollfd fds[] = {{stop_signal_.fd(), POLLIN, 0}, {listener, POLLIN, 0}};
       poll(fds, 2, -1);
       if (fds[0].revents != 0) return;
       const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -431,7 +433,7 @@ class GrpcDataServer final : public DataServer {
   UniqueFd own_listener_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  Signal stopping_, keyed_;
+  Signal stop_signal_, key_signal_;
   std::thread acceptor_;
 };
 

@@ -21,7 +21,7 @@ struct DataServerOptions {
   int listen_fd = -1;  // borrowed; made non-blocking
   int64_t shard_bytes_max = int64_t{1} << 40;
   UploadTable::Options uploads = {};
-  absl::Duration read_idle = absl::Seconds(30);  // how long a client may take to read a chunk
+  absl::Duration read_timeout = absl::Seconds(30);  // how long a client may take to read a chunk
   Keepalive keepalive = {};
   // The server's certificate and key, as PEM; empty for plaintext. Clients present a ticket and
   // need no certificate.

@@ -37,7 +37,7 @@
 namespace tessera::worker::rpc {
 namespace {
 
-constexpr int kDeviceLostExit = 4;
+constexpr int kDeviceLostExitStatus = 4;
 
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
@@ -64,22 +64,24 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   }
   TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api,
                            device::LoadDevicePlugin(options.cuda_plugin));
-  device::DeviceBackendOptions device;
-  device.ordinal = options.gpu;
-  device.memory_bytes = options.memory_bytes;
-  device.collective_timeout = options.collective_timeout;
-  device.allow_tf32 = options.cuda_tf32;
-  device.codegen = options.codegen;
-  device.dump = dump;
-  device.on_fatal = std::move(on_fatal);
-  return device::MakeDeviceBackend(api, device);
+  device::DeviceBackendOptions device_options;
+  device_options.ordinal = options.gpu;
+  device_options.memory_bytes = options.memory_bytes;
+  device_options.collective_timeout = options.collective_timeout;
+  device_options.allow_tf32 = options.cuda_tf32;
+  device_options.codegen = options.codegen;
+  device_options.dump = dump;
+  device_options.on_fatal = std::move(on_fatal);
+  return device::MakeDeviceBackend(api, device_options);
 }
 
 // The parts of an executor process, in the order in which they are made.
 class ExecutorProcess {
  public:
   explicit ExecutorProcess(const ExecutorProcessOptions& options)
-      : options_(options), dump_(options.dump), page_(options.in_flight_fd, options.num_devices) {}
+      : options_(options),
+        dump_(options.dump),
+        in_flight_page_(options.in_flight_fd, options.num_devices) {}
 
   // Makes the parts. Returns VALUE_ERROR and the like, for example if the certificates do not match
   // or a device does not open.
@@ -95,39 +97,41 @@ class ExecutorProcess {
     }
     TESSERA_ASSIGN_OR_RETURN(const auto credentials, CoordinatorCredentials(options_.coordinator));
     if (metrics_ != nullptr) stale_commands_ = metrics_->counter(Metric::kStaleCommands);
-    coordinator_ = std::make_unique<CoordinatorStream>(
+    coordinator_stream_ = std::make_unique<CoordinatorStream>(
         CoordinatorStream::Options{options_.coordinator, options_.worker, options_.index,
                                    options_.incarnation},
         credentials,
         CoordinatorStream::Hooks{
             .carry_out = [this](api::Command command) { executor_->Send(std::move(command)); },
-            .arrays = [this] { return executor_->Arrays(); },
+            .list_arrays = [this] { return executor_->Arrays(); },
             .on_stale = [this] { stale_commands_.Add(); }});
-    peers_ = MakeGrpcPeerReader(options_.authorities);
-    ExecutorOptions executor = OptionsOfExecutor();
+    peer_reader_ = MakeGrpcPeerReader(options_.authorities);
+    ExecutorOptions executor_options = MakeExecutorOptions();
     if (!options_.certificates.empty()) {
       TESSERA_ASSIGN_OR_RETURN(
-          executor.tls, MakeTlsContext(options_.certificates, options_.key, options_.authorities));
+          executor_options.tls,
+          MakeTlsContext(options_.certificates, options_.key, options_.authorities));
     }
     // The loss of a device ends the process, by ending its socket.
     TESSERA_ASSIGN_OR_RETURN(
         std::unique_ptr<Backend> backend,
-        MakeBackend(options_, &dump_, [this](const absl::Status&) { Stop(&lost_); }));
+        MakeBackend(options_, &dump_, [this](const absl::Status&) { Stop(&device_lost_); }));
     executor_ = std::make_unique<Executor>(
-        std::move(executor), std::move(backend),
-        [this](api::ReportBody body) { coordinator_->Report(std::move(body)); });
-    executor_->OnDrained([this] { coordinator_->OnceSent([this] { Stop(&drained_); }); });
-    data_ = DataServer::Start({.listen_fd = options_.data_fd,
-                               .uploads = options_.uploads,
-                               .read_idle = options_.read_idle,
-                               .keepalive = options_.keepalive,
-                               .certificates = options_.certificates,
-                               .key = options_.key,
-                               .metrics = metrics_.get()},
-                              executor_.get());
-    Tell(ir::serial::ToEnvelope(
-             {options_.index, options_.incarnation, api::ExecutorReady{executor_->info()}})
-             .SerializeAsString());
+        std::move(executor_options), std::move(backend),
+        [this](api::ReportBody body) { coordinator_stream_->Report(std::move(body)); });
+    executor_->OnDrained(
+        [this] { coordinator_stream_->CallOnceSent([this] { Stop(&drained_); }); });
+    data_server_ = DataServer::Start({.listen_fd = options_.data_fd,
+                                      .uploads = options_.uploads,
+                                      .read_timeout = options_.read_timeout,
+                                      .keepalive = options_.keepalive,
+                                      .certificates = options_.certificates,
+                                      .key = options_.key,
+                                      .metrics = metrics_.get()},
+                                     executor_.get());
+    SendToDaemon(ir::serial::ToEnvelope(
+                     {options_.index, options_.incarnation, api::ExecutorReady{executor_->info()}})
+                     .SerializeAsString());
     return absl::OkStatus();
   }
 
@@ -136,51 +140,51 @@ class ExecutorProcess {
     FrameReader frames(options_.control_fd);
     while (const std::optional<std::string> message = frames.Next()) {
       if (!message->empty()) {
-        Obey(*message);
+        HandleMessage(*message);
         continue;
       }
       // The reply must not come before the current command is carried out, because it says that
       // commands are being carried out.
-      coordinator_->AwaitCommand();
-      Tell("");
+      coordinator_stream_->AwaitCommand();
+      SendToDaemon("");
     }
     // If the device is lost, the launches that it was running are reported with the reason, before
     // the daemon reports that the process has ended.
-    if (lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
-    if (lost_ || drained_) coordinator_->Finish(kLastReportsWait);
-    return lost_ ? kDeviceLostExit : 0;
+    if (device_lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
+    if (device_lost_ || drained_) coordinator_stream_->Finish(kLastReportsWait);
+    return device_lost_ ? kDeviceLostExitStatus : 0;
   }
 
  private:
-  ExecutorOptions OptionsOfExecutor() {
-    ExecutorOptions out;
-    out.worker = options_.worker;
-    out.host = options_.host;
-    out.index = options_.index;
-    out.incarnation = options_.incarnation;
-    out.data_endpoint = options_.data_endpoint;
-    out.peer_endpoint = options_.peer_endpoint;
-    out.peer_data_endpoint = options_.peer_data_endpoint;
-    out.peer_listen_fd = options_.peer_fd;
-    out.collective_timeout = options_.collective_timeout;
-    out.queue_bound = options_.queue_bound;
-    out.compile_jobs = options_.compile_jobs;
-    out.files_dir = options_.files_dir;
-    out.in_flight = &page_;
-    out.peer_reader = peers_.get();
-    out.metrics = metrics_.get();
-    return out;
+  ExecutorOptions MakeExecutorOptions() {
+    ExecutorOptions executor_options;
+    executor_options.worker = options_.worker;
+    executor_options.host = options_.host;
+    executor_options.index = options_.index;
+    executor_options.incarnation = options_.incarnation;
+    executor_options.data_endpoint = options_.data_endpoint;
+    executor_options.peer_endpoint = options_.peer_endpoint;
+    executor_options.peer_data_endpoint = options_.peer_data_endpoint;
+    executor_options.peer_listen_fd = options_.peer_fd;
+    executor_options.collective_timeout = options_.collective_timeout;
+    executor_options.queue_bound = options_.queue_bound;
+    executor_options.compile_jobs = options_.compile_jobs;
+    executor_options.files_dir = options_.files_dir;
+    executor_options.in_flight = &in_flight_page_;
+    executor_options.peer_reader = peer_reader_.get();
+    executor_options.metrics = metrics_.get();
+    return executor_options;
   }
   // The daemon always reads. If it is gone, this process ends, too.
-  void Tell(const std::string& message) {
+  void SendToDaemon(const std::string& message) {
     static_cast<void>(WriteFrame(options_.control_fd, message));
   }
-  void Stop(std::atomic<bool>* why) {
-    *why = true;
+  void Stop(std::atomic<bool>* reason_flag) {
+    *reason_flag = true;
     shutdown(options_.control_fd, SHUT_RD);
   }
   // Handles a message of the daemon: a Welcome or an Inquiry.
-  void Obey(const std::string& message) {
+  void HandleMessage(const std::string& message) {
     v1::Envelope envelope;
     v1::Inquiry inquiry;
     if (envelope.ParseFromString(message) && envelope.kind() == v1::MESSAGE_KIND_INQUIRY &&
@@ -192,8 +196,8 @@ class ExecutorProcess {
                          << Field("why", welcome.status());
       return;
     }
-    data_->SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
-    coordinator_->Attach(*welcome);
+    data_server_->SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
+    coordinator_stream_->Attach(*welcome);
   }
 
   void Answer(const v1::Inquiry& inquiry) {
@@ -203,26 +207,26 @@ class ExecutorProcess {
     v1::Envelope envelope;
     envelope.set_kind(v1::MESSAGE_KIND_INQUIRY_ANSWER);
     answer.SerializeToString(envelope.mutable_body());
-    Tell(envelope.SerializeAsString());
+    SendToDaemon(envelope.SerializeAsString());
   }
 
   const ExecutorProcessOptions& options_;
   DumpFolder dump_;
-  InFlightPage page_;
+  InFlightPage in_flight_page_;
   std::unique_ptr<MetricsPage> metrics_;
-  std::unique_ptr<CoordinatorStream> coordinator_;
-  std::unique_ptr<PeerReader> peers_;
+  std::unique_ptr<CoordinatorStream> coordinator_stream_;
+  std::unique_ptr<PeerReader> peer_reader_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<DataServer> data_;
+  std::unique_ptr<DataServer> data_server_;
   Counter stale_commands_;
   // The reason why this side has shut the socket down.
-  std::atomic<bool> lost_{false}, drained_{false};
+  std::atomic<bool> device_lost_{false}, drained_{false};
 };
 
 }  // namespace
 
 // Connects this process with its flight recorder. The process also works without one.
-static void RecordInto(int flight_fd) {
+static void MapFlightRecorder(int flight_fd) {
   auto recorder = FlightRecorder::Map(flight_fd);
   if (!recorder.ok()) {
     TESSERA_LOG(ERROR) << "no flight recorder" << Field("why", recorder.status().message());
@@ -251,21 +255,21 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
                        options.metrics_fd, options.flight_fd}) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
-  RecordInto(options.flight_fd);
+  MapFlightRecorder(options.flight_fd);
   ExecutorProcess process(options);
-  int status = 1;
-  if (const absl::Status started = process.Start(); started.ok()) {
+  int exit_status = 1;
+  if (const absl::Status status = process.Start(); status.ok()) {
     TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)
                       << Field("index", options.index) << Field("incarnation", options.incarnation);
-    status = process.Serve();
+    exit_status = process.Serve();
   } else {
     TESSERA_LOG(ERROR) << "the executor does not start" << Field("worker", options.worker)
-                       << Field("index", options.index) << Field("why", started.message());
+                       << Field("index", options.index) << Field("why", status.message());
   }
   StopLogging();
   // No peer waits for this process any more, and the kernel frees its memory faster than
   // destructors.
-  _exit(status);
+  _exit(exit_status);
 }
 
 }  // namespace tessera::worker::rpc

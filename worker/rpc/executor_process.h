@@ -33,7 +33,7 @@ struct ExecutorProcessOptions {
   int compile_jobs = 0;         // see ExecutorOptions
   bool compile_always = false;  // on CPU devices, compile small programs, too
   UploadTable::Options uploads = {};
-  absl::Duration read_idle = absl::Seconds(30);
+  absl::Duration read_timeout = absl::Seconds(30);
   Keepalive keepalive = {};
   // Certificates, key and authorities as PEM: all of them or none. They are used for the data port
   // and, on both sides, for the connections to peers.

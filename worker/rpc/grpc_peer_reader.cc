@@ -73,7 +73,7 @@ class GrpcPeerReader final : public PeerReader {
     // An error of the shard is returned unchanged. An error of the connection gets the name of the
     // peer.
     if (!status.ok() && ReasonOf(status).empty()) {
-      Forget(endpoint);
+      DropChannel(endpoint);
       status = MakeError(status.code() == absl::StatusCode::kDeadlineExceeded
                              ? ErrorKind::kDeadlineExceeded
                              : ErrorKind::kWorkerLost,
@@ -109,7 +109,7 @@ class GrpcPeerReader final : public PeerReader {
 
   // Drops a channel whose connection has failed. It would wait before it connects again, and fail
   // calls meanwhile, although a new executor at the same port may already be there.
-  void Forget(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_) {
+  void DropChannel(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     channels_.erase(endpoint);
   }

@@ -16,7 +16,7 @@
 namespace tessera::worker::rpc {
 namespace {
 
-std::string Enclosed(const v1::Inquiry& inquiry) {
+std::string ToMessage(const v1::Inquiry& inquiry) {
   v1::Envelope envelope;
   envelope.set_kind(v1::MESSAGE_KIND_INQUIRY);
   inquiry.SerializeToString(envelope.mutable_body());
@@ -26,12 +26,12 @@ std::string Enclosed(const v1::Inquiry& inquiry) {
 }  // namespace
 
 Inquiries::Inquiries(std::string worker, int32_t num_executors, SendFn send,
-                     ir::serial::ProcessSources sources, FlightFn flight, AnswerFn answer)
+                     ir::serial::ProcessSources sources, FlightFn flight, AnswerFn send_answer)
     : worker_(std::move(worker)),
       send_(std::move(send)),
       sources_(std::move(sources)),
       flight_(std::move(flight)),
-      answer_(std::move(answer)),
+      send_answer_(std::move(send_answer)),
       num_executors_(static_cast<size_t>(num_executors)) {
   answers_.resize(num_executors);
   thread_ = std::thread([this] { Run(); });
@@ -45,7 +45,7 @@ void Inquiries::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Inquiries::Ask(v1::Inquiry inquiry) {
+void Inquiries::Enqueue(v1::Inquiry inquiry) {
   absl::MutexLock lock(&mu_);
   if (queue_.size() >= kQueueMax) queue_.pop_front();
   queue_.push_back(std::move(inquiry));
@@ -58,9 +58,9 @@ bool Inquiries::TakeAnswer(int32_t executor, const std::string& message) {
   v1::InquiryAnswer answer;
   if (!answer.ParseFromString(envelope.body()) || answer.processes_size() != 1) return true;
   absl::MutexLock lock(&mu_);
-  if (answer.id() != question_ || missing_ == 0 || answers_[executor]) return true;
+  if (answer.id() != question_id_ || num_missing_ == 0 || answers_[executor]) return true;
   answers_[executor] = std::move(*answer.mutable_processes(0));
-  --missing_;
+  --num_missing_;
   return true;
 }
 
@@ -71,7 +71,7 @@ void Inquiries::SendLogLevel(int32_t executor) {
   inquiry.set_log_level(std::string(LogLevelName(state.level)));
   if (state.reverts_in < absl::InfiniteDuration())
     *inquiry.mutable_log_level_time() = ir::serial::ToProto(state.reverts_in);
-  send_(executor, Enclosed(inquiry));
+  send_(executor, ToMessage(inquiry));
 }
 
 void Inquiries::Run() {
@@ -88,14 +88,15 @@ void Inquiries::Run() {
       inquiry = std::move(queue_.front());
       queue_.pop_front();
     }
-    answer_(AnswerFor(inquiry));
+    send_answer_(MakeAnswer(inquiry));
   }
 }
 
 void Inquiries::AwaitAnswers(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
-  const auto done = [this]()
-                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || missing_ == 0; };
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stopping_ || num_missing_ == 0;
+  };
   mu_.AwaitWithTimeout(absl::Condition(&done), timeout);
 }
 
@@ -103,33 +104,33 @@ void Inquiries::AwaitAnswers(absl::Duration timeout) {
 // process, so the wait is bounded by the inquiry, and a missing answer becomes an error in that
 // executor's report. The flight recorders are read by the daemon from shared memory: they matter
 // most if an executor does not answer.
-v1::InquiryAnswer Inquiries::AnswerFor(const v1::Inquiry& inquiry) {
+v1::InquiryAnswer Inquiries::MakeAnswer(const v1::Inquiry& inquiry) {
   v1::InquiryAnswer answer;
   answer.set_id(inquiry.id());
-  v1::ProcessReport* const own = answer.add_processes();
-  own->set_process(worker_);
+  v1::ProcessReport* const daemon_report = answer.add_processes();
+  daemon_report->set_process(worker_);
   const size_t lines = inquiry.flight_lines() / (1 + num_executors_);
   v1::Inquiry question = inquiry;
   question.set_flight_lines(static_cast<int32_t>(lines));
-  ir::serial::AnswerInquiry(question, sources_, own);
+  ir::serial::AnswerInquiry(question, sources_, daemon_report);
   if (!inquiry.log_level().empty()) level_changed_ = true;
   question.set_flight_lines(0);
   {
     absl::MutexLock lock(&mu_);
-    question.set_id(++question_);
-    missing_ = num_executors_;
+    question.set_id(++question_id_);
+    num_missing_ = num_executors_;
     for (auto& report : answers_) report.reset();
   }
-  const std::string message = Enclosed(question);
+  const std::string message = ToMessage(question);
   std::vector<bool> asked(num_executors_);
   for (size_t e = 0; e < num_executors_; ++e) {
     asked[e] = send_(static_cast<int32_t>(e), message);
     absl::MutexLock lock(&mu_);
-    if (!asked[e]) --missing_;
+    if (!asked[e]) --num_missing_;
   }
   AwaitAnswers(ir::serial::FromProto(inquiry.timeout()));
   absl::MutexLock lock(&mu_);
-  missing_ = 0;
+  num_missing_ = 0;
   for (size_t e = 0; e < num_executors_; ++e) {
     v1::ProcessReport* const report = answer.add_processes();
     if (answers_[e]) *report = std::move(*answers_[e]);

@@ -33,14 +33,15 @@ class Inquiries {
   using FlightFn = std::function<std::string(int32_t executor, size_t entries_max)>;
 
   Inquiries(std::string worker, int32_t num_executors, SendFn send,
-            ir::serial::ProcessSources sources, FlightFn flight, AnswerFn answer);
+            ir::serial::ProcessSources sources, FlightFn flight, AnswerFn send_answer);
   Inquiries(const Inquiries&) = delete;
   Inquiries& operator=(const Inquiries&) = delete;
   ~Inquiries() { Stop(); }
 
   // After Stop no inquiry is answered any more.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
-  void Ask(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
+  // Queues the inquiry for the thread that answers.
+  void Enqueue(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes a message from an executor. Returns false if the message is no answer.
   bool TakeAnswer(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes a new process of the executor log at the same level as the worker's other processes, if
@@ -49,7 +50,7 @@ class Inquiries {
 
  private:
   void Run();
-  v1::InquiryAnswer AnswerFor(const v1::Inquiry& inquiry) ABSL_LOCKS_EXCLUDED(mu_);
+  v1::InquiryAnswer MakeAnswer(const v1::Inquiry& inquiry) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns when every executor that was asked has answered, or after `timeout`.
   void AwaitAnswers(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -57,7 +58,7 @@ class Inquiries {
   const SendFn send_;
   const ir::serial::ProcessSources sources_;  // sources of the daemon's own report
   const FlightFn flight_;
-  const AnswerFn answer_;
+  const AnswerFn send_answer_;
   const size_t num_executors_;
 
   std::atomic<bool> level_changed_{false};
@@ -66,9 +67,9 @@ class Inquiries {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<v1::Inquiry> queue_ ABSL_GUARDED_BY(mu_);
   // Number of the question to the executors; only answers with this number count.
-  uint64_t question_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t question_id_ ABSL_GUARDED_BY(mu_) = 0;
   // Number of executors that were asked and have not answered.
-  size_t missing_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t num_missing_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::optional<v1::ProcessReport>> answers_ ABSL_GUARDED_BY(mu_);  // per executor
   std::thread thread_;  // last, since it uses the members above
 };

@@ -75,7 +75,7 @@ Link::Link(const BindCallFn& bind_call, const std::string& token, OnMessageFn on
   bind_call(&context_, this);
   // The hold is kept until the end, so that writes may be started from any thread.
   AddHold();
-  StartRead(&received_);
+  StartRead(&incoming_message_);
   StartCall();
 }
 
@@ -85,7 +85,7 @@ void Link::Send(v1::Envelope message) {
     if (closed_ || finishing_) return;
     queue_.push_back(std::move(message));
   }
-  Pump();
+  StartNextWrite();
 }
 
 bool Link::idle() {
@@ -98,7 +98,7 @@ void Link::Finish() {
     absl::MutexLock lock(&mu_);
     finishing_ = true;
   }
-  Pump();
+  StartNextWrite();
 }
 
 bool Link::AwaitEnd(absl::Duration timeout) {
@@ -113,8 +113,8 @@ grpc::Status Link::final_status() {
 
 void Link::OnReadDone(bool ok) {
   if (!ok) return Close();
-  on_message_(received_);
-  StartRead(&received_);
+  on_message_(incoming_message_);
+  StartRead(&incoming_message_);
 }
 
 void Link::OnWriteDone(bool ok) {
@@ -122,7 +122,7 @@ void Link::OnWriteDone(bool ok) {
     absl::MutexLock lock(&mu_);
     writing_ = false;
   }
-  ok ? Pump() : Close();
+  ok ? StartNextWrite() : Close();
 }
 
 void Link::OnDone(const grpc::Status& status) {
@@ -132,20 +132,20 @@ void Link::OnDone(const grpc::Status& status) {
   done_ = true;
 }
 
-void Link::Pump() {
-  bool last = false;
+void Link::StartNextWrite() {
+  bool writes_done = false;
   {
     absl::MutexLock lock(&mu_);
-    last = finishing_ && queue_.empty();
-    if (writing_ || closed_ || (queue_.empty() && !last)) return;
-    if (!last) {
-      sent_ = std::move(queue_.front());
+    writes_done = finishing_ && queue_.empty();
+    if (writing_ || closed_ || (queue_.empty() && !writes_done)) return;
+    if (!writes_done) {
+      outgoing_message_ = std::move(queue_.front());
       queue_.pop_front();
     }
     writing_ = true;  // after the last message nothing else is written
     ++hold_users_;
   }
-  last ? StartWritesDone() : StartWrite(&sent_);
+  writes_done ? StartWritesDone() : StartWrite(&outgoing_message_);
   StopUsingHold();
 }
 
@@ -162,8 +162,8 @@ void Link::Close() {
 void Link::StopUsingHold() {
   {
     absl::MutexLock lock(&mu_);
-    if (--hold_users_ > 0 || !closed_ || released_) return;
-    released_ = true;
+    if (--hold_users_ > 0 || !closed_ || hold_released_) return;
+    hold_released_ = true;
   }
   RemoveHold();
 }

@@ -77,7 +77,7 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  void Pump() ABSL_LOCKS_EXCLUDED(mu_);
+  void StartNextWrite() ABSL_LOCKS_EXCLUDED(mu_);
   // After Close no write is started any more. gRPC's hold on the call (AddHold) is removed once no
   // write is being started.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
@@ -87,15 +87,15 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
   const OnMessageFn on_message_;
   const std::function<void()> on_end_;
   grpc::ClientContext context_;
-  v1::Envelope received_;  // message of the read in flight
-  v1::Envelope sent_;      // message of the write in flight
+  v1::Envelope incoming_message_;  // message of the read in flight
+  v1::Envelope outgoing_message_;  // message of the write in flight
   absl::Mutex mu_;
   std::deque<v1::Envelope> queue_ ABSL_GUARDED_BY(mu_);
   int hold_users_ ABSL_GUARDED_BY(mu_) = 0;  // number of threads that rely on gRPC's hold
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  bool released_ ABSL_GUARDED_BY(mu_) = false;
+  bool hold_released_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status final_status_ ABSL_GUARDED_BY(mu_);
 };

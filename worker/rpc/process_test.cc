@@ -76,7 +76,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     uint64_t epoch = 0;
     {
       absl::MutexLock lock(&mu_);
-      if (away_) return Away();
+      if (away_) return AwayStatus();
       epoch = epoch_;
       api::Welcome welcome{.registration_id = ++registration_id_,
                            .epoch = epoch_,
@@ -109,7 +109,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     uint64_t epoch = 0;
     {
       absl::MutexLock lock(&mu_);
-      if (away_) return Away();
+      if (away_) return AwayStatus();
       epoch = epoch_;
       EXPECT_EQ(attachment->registration_id, registration_id_);
       EXPECT_EQ(attachment->epoch, epoch_);
@@ -216,7 +216,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>;
-  static grpc::Status Away() { return {grpc::StatusCode::UNAVAILABLE, "it is away"}; }
+  static grpc::Status AwayStatus() { return {grpc::StatusCode::UNAVAILABLE, "it is away"}; }
   struct Attached {
     Stream* stream = nullptr;
     grpc::ServerContext* context = nullptr;
@@ -368,7 +368,7 @@ class ProcessTest : public ::testing::Test {
                            api::ExecutorTicketKey(kKey, info_.index, info_.incarnation));
   }
   absl::Status Upload(const std::string& ticket, const Array& value, int64_t chunk,
-                      uint32_t spoil = 0) {
+                      uint32_t crc_error = 0) {
     const auto stub = v1::DataService::NewStub(
         grpc::CreateChannel(info_.data_endpoint, grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
@@ -381,7 +381,7 @@ class ProcessTest : public ::testing::Test {
       if (at == 0) request.set_ticket(ticket);
       request.set_offset(at);
       request.set_data(value.data() + at, size);
-      request.set_crc32c(api::Crc32c(0, value.data() + at, size) + spoil);
+      request.set_crc32c(api::Crc32c(0, value.data() + at, size) + crc_error);
       if (!writer->Write(request)) break;
     }
     writer->WritesDone();
@@ -403,7 +403,7 @@ TEST_F(ProcessTest, RunsAProgramOverTwoDevicesAndKeepsItsLease) {
   EXPECT_TRUE(coordinator_.AwaitHeartbeats(3));
 }
 
-TEST_F(ProcessTest, AnExecutorActsOnWhatIsForIt) {
+TEST_F(ProcessTest, AnExecutorAnswersUnreadableCommandsAndDropsThoseOfAnotherEpoch) {
   Start();
   // Bytes that are no message are answered with an error, for the launch to which they belong.
   api::Launch launch;
@@ -422,7 +422,7 @@ TEST_F(ProcessTest, AnExecutorActsOnWhatIsForIt) {
   EXPECT_EQ(read.second.request, 3u);
 }
 
-TEST_F(ProcessTest, TheDaemonKillsTheProcessThatItIsToldTo) {
+TEST_F(ProcessTest, TheDaemonKillsTheExecutorThatTheCoordinatorNames) {
   Start();
   const api::KillExecutor kill{"killed: for a test"};
   coordinator_.SendToDaemon(ir::serial::ToEnvelope(0, info_.incarnation + 1, kill));
@@ -433,7 +433,7 @@ TEST_F(ProcessTest, TheDaemonKillsTheProcessThatItIsToldTo) {
   TESSERA_EXPECT_OK(coordinator_.Next<api::ExecutorReady>());
 }
 
-TEST_F(ProcessTest, AnExecutorWithoutItsStreamWaitsUntilItIsKilledAndAnotherTakesItsPlace) {
+TEST_F(ProcessTest, AnExecutorWithoutAStreamIsReplacedOnceItIsKilled) {
   Start();
   coordinator_.HangupOn(info_.incarnation);
   coordinator_.SendToDaemon(ir::serial::ToEnvelope(
@@ -460,7 +460,7 @@ TEST_F(ProcessTest, ADrainedExecutorExitsOnceItHasReported) {
 }
 
 // The executor is killed in the middle of a launch.
-TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {
+TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndReplaced) {
   Start();
   Load(1, SinProgram(2, 20'000));
   for (int d : {0, 1}) Write(10, d, Ramp(1 << 16));
@@ -470,16 +470,16 @@ TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {
   const int64_t before = CpuTicks(pid);
   ASSERT_TRUE(Eventually([&] { return CpuTicks(pid) > before + 10; }));
   ASSERT_GT(pid, 0);
-  const testing::Stopwatch killed;
+  const testing::Stopwatch since_kill;
   ASSERT_EQ(kill(pid, SIGKILL), 0);
   TESSERA_ASSERT_OK_AND_ASSIGN(auto lost, coordinator_.Next<api::ExecutorLost>());
-  EXPECT_LT(killed.Unhindered(), absl::Seconds(2));
+  EXPECT_LT(since_kill.Unhindered(), absl::Seconds(2));
   EXPECT_EQ(lost.first, info_.incarnation);
   EXPECT_THAT(lost.second.reason, HasSubstr("killed by signal 9"));
   EXPECT_EQ(lost.second.launch, 5u);
   EXPECT_EQ(lost.second.op, "sin (model.cc:70)");
   TESSERA_ASSERT_OK_AND_ASSIGN(auto ready, coordinator_.Next<api::ExecutorReady>());
-  EXPECT_LT(killed.Unhindered(), absl::Seconds(3));
+  EXPECT_LT(since_kill.Unhindered(), absl::Seconds(3));
   EXPECT_GT(ready.second.info.incarnation, info_.incarnation);
   EXPECT_EQ(ready.second.info.data_endpoint, info_.data_endpoint) << "the port is the worker's";
   // The new process serves on the same data port.
@@ -490,7 +490,7 @@ TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {
   EXPECT_THAT(Read(20, 1), IsOkAndHolds(Array::Of(DType::kF32, {4}, {1, 2, 3, 4})));
 }
 
-TEST_F(ProcessTest, LosingTheCoordinatorStartsAnewAndRegistersAgain) {
+TEST_F(ProcessTest, WithoutGraceALostCoordinatorRestartsTheExecutors) {
   Start();
   coordinator_.Hangup();
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration again, coordinator_.NextRegistration());
@@ -521,10 +521,10 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
     ASSERT_THAT(read(Ticket(api::Ticket::Access::kRead, 11, d, {kSize})), IsOk());
   ASSERT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 12, 0, {4}), Ramp(4), 16), IsOk());
 
-  const testing::Stopwatch back;
+  const testing::Stopwatch since_return;
   coordinator_.Return(kEpoch + 1, /*adopt=*/true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
-  EXPECT_LT(back.Unhindered(), absl::Seconds(1));
+  EXPECT_LT(since_return.Unhindered(), absl::Seconds(1));
   ASSERT_EQ(registration.executors.size(), 1u);
   EXPECT_EQ(registration.executors[0].incarnation, info_.incarnation);
   EXPECT_TRUE(registration.executors[0].has_state);
@@ -542,14 +542,15 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   uint64_t number = 0;
   TESSERA_ASSERT_OK_AND_ASSIGN(auto loaded, coordinator_.Next<api::ProgramLoaded>(&number));
   EXPECT_EQ(number, 1u);
-  uint64_t of_run = 0;
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto done, coordinator_.Next<api::LaunchDone>(&of_run));
+  uint64_t launch_number = 0;
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto done, coordinator_.Next<api::LaunchDone>(&launch_number));
   EXPECT_EQ(done.second.launch, 5u);
   for (int shard = 0; shard < 3; ++shard)
     TESSERA_ASSERT_OK(coordinator_.Next<api::BufferWritten>(&number));
   // The values are there before the launch is reported, so the report of an upload may come before
   // it.
-  EXPECT_THAT((std::vector<uint64_t>{of_run, number}), ::testing::UnorderedElementsAre(4, 5));
+  EXPECT_THAT((std::vector<uint64_t>{launch_number, number}),
+              ::testing::UnorderedElementsAre(4, 5));
   number = 5;
   // Tickets of the earlier life stay valid until they expire.
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Ramp(4)));
@@ -579,7 +580,7 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   EXPECT_EQ(daemon_->executor_pid(), pid);
 }
 
-TEST_F(ProcessTest, AnExecutorThatIsNotAdoptedIsStartedAnew) {
+TEST_F(ProcessTest, AnExecutorThatIsNotAdoptedIsRestarted) {
   coordinator_.SetGrace(absl::Seconds(60));
   Start();
   Write(10, 0, Ramp(4));
@@ -607,7 +608,7 @@ TEST_F(ProcessTest, AnExecutorDoesNotOutliveTheGrace) {
   EXPECT_FALSE(registration.executors[0].has_state);
 }
 
-TEST_F(ProcessTest, AnEarlierCoordinatorGetsNoneOfALaterOnes) {
+TEST_F(ProcessTest, ACoordinatorOfAnEarlierEpochIsRefused) {
   coordinator_.SetGrace(absl::Seconds(60));
   Start();
   Write(10, 0, Ramp(4));
@@ -625,7 +626,7 @@ TEST_F(ProcessTest, AnEarlierCoordinatorGetsNoneOfALaterOnes) {
 }
 
 // An upload and several reads go to the executor's data port without the coordinator.
-TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
+TEST_F(ProcessTest, UploadsAndReadsByTicketBypassTheCoordinator) {
   Start();
   const Array big = Ramp(700'000);  // 2.8 MB, which is three chunks
   const int64_t n = big.num_elements();
@@ -657,7 +658,7 @@ TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
 }
 
 // Each upload has a ticket or a content that does not allow it.
-TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
+TEST_F(ProcessTest, InvalidUploadsAreRefused) {
   Start();
   const Array value = Ramp(100);
   const auto ticket = [&](uint64_t array, int64_t n) {
@@ -674,7 +675,7 @@ TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
   EXPECT_THAT(
       Upload(TicketBy(api::ExecutorTicketKey(kKey, info_.index, gone), gone, 40, {100}), value, 64),
       ReasonIs("TICKET_STALE"));
-  EXPECT_THAT(Upload(ticket(41, 100), value, 64, /*spoil=*/1),
+  EXPECT_THAT(Upload(ticket(41, 100), value, 64, /*crc_error=*/1),
               StatusIs(absl::StatusCode::kDataLoss, "checksum"));
   EXPECT_THAT(Upload(ticket(42, 90), value, 64), ReasonIs("VALUE_ERROR", "of 360 bytes"));
   EXPECT_THAT(Upload(ticket(43, 110), value, 64),
@@ -702,7 +703,7 @@ TEST_F(ProcessTest, NoExecutorOutlivesItsDaemon) {
 
 // A server ends and another one begins at the same port; the next read must reach it without a
 // wait.
-TEST(GrpcPeerReaderTest, WhoIsBackAtItsPortIsReadAtOnce) {
+TEST(GrpcPeerReaderTest, ARestartedServerIsReadWithoutAWait) {
   // The service implements no method, but its error is an answer, too.
   const auto serve = [](int* port) {
     grpc::ServerBuilder builder;

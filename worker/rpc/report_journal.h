@@ -38,15 +38,16 @@ class ReportJournal {
   void Acknowledge(uint64_t through);
 
   // The operations whose ends are in the journal, in ascending order.
-  std::vector<uint64_t> Ended() const;
-  uint64_t last() const { return last_; }  // number of the last report; 0 if there was none
+  std::vector<uint64_t> EndedOperations() const;
+  // The number of the last report; 0 if there was none.
+  uint64_t last_number() const { return last_number_; }
   int64_t bytes() const { return bytes_; }
   int64_t size() const { return size_; }  // number of numbered reports that can be sent again
 
  private:
   struct Entry {
     v1::Envelope report;  // empty once it will not be sent again
-    bool there = true;    // false once the entry has been dropped
+    bool kept = true;     // false once the entry has been dropped
   };
 
   void Drop(Entry& entry);
@@ -55,10 +56,10 @@ class ReportJournal {
   void PopSent();
 
   const Bounds bounds_;
-  uint64_t last_ = 0;  // number of the last report
+  uint64_t last_number_ = 0;  // number of the last report
   std::deque<Entry> entries_;
-  size_t sent_ = 0;    // number of entries at the front that have been sent
-  size_t shrunk_ = 0;  // number of entries at the front that cannot be shrunk any more
+  size_t num_sent_ = 0;    // number of entries at the front that have been sent
+  size_t num_shrunk_ = 0;  // number of entries at the front that cannot be shrunk any more
   int64_t bytes_ = 0, size_ = 0;
 };
 

@@ -12,70 +12,70 @@ namespace {
 
 using ::testing::ElementsAre;
 
-v1::Envelope Of(v1::MessageKind kind, uint64_t launch = 0, std::string body = "") {
+v1::Envelope Report(v1::MessageKind kind, uint64_t launch = 0, std::string body = "") {
   v1::Envelope report;
   report.set_kind(kind);
   report.set_launch(launch);
   report.set_body(std::move(body));
   return report;
 }
-v1::Envelope Failed(uint64_t launch) { return Of(v1::MESSAGE_KIND_LAUNCH_FAILED, launch); }
-v1::Envelope Written() { return Of(v1::MESSAGE_KIND_BUFFER_WRITTEN); }
-v1::Envelope Answer() { return Of(v1::MESSAGE_KIND_BUFFER_READ, 0, "a value"); }
+v1::Envelope Failed(uint64_t launch) { return Report(v1::MESSAGE_KIND_LAUNCH_FAILED, launch); }
+v1::Envelope Written() { return Report(v1::MESSAGE_KIND_BUFFER_WRITTEN); }
+v1::Envelope Answer() { return Report(v1::MESSAGE_KIND_BUFFER_READ, 0, "a value"); }
 // A LaunchDone with a value of `value` bytes.
 v1::Envelope Done(uint64_t launch, size_t value) {
   v1::LaunchDone done;
   done.mutable_run_time()->set_seconds(5);
   if (value > 0) done.add_inline_results()->mutable_value()->set_data(std::string(value, 'x'));
-  return Of(v1::MESSAGE_KIND_LAUNCH_DONE, launch, done.SerializeAsString());
+  return Report(v1::MESSAGE_KIND_LAUNCH_DONE, launch, done.SerializeAsString());
 }
 // The numbers of the reports that are sent now.
-std::vector<uint64_t> Sent(ReportJournal& journal) {
+std::vector<uint64_t> SendAll(ReportJournal& journal) {
   std::vector<uint64_t> numbers;
   while (const auto report = journal.Next()) numbers.push_back(report->report());
   return numbers;
 }
 
-TEST(ReportJournalTest, WhatIsNotAcknowledgedIsSentAgainInOrder) {
+TEST(ReportJournalTest, UnacknowledgedReportsAreSentAgainInOrder) {
   ReportJournal journal;
   for (uint64_t launch = 1; launch <= 3; ++launch) journal.Add(Failed(launch));
-  EXPECT_THAT(Sent(journal), ElementsAre(1, 2, 3));
-  EXPECT_THAT(Sent(journal), ElementsAre());
+  EXPECT_THAT(SendAll(journal), ElementsAre(1, 2, 3));
+  EXPECT_THAT(SendAll(journal), ElementsAre());
   journal.Acknowledge(1);
   journal.Add(Failed(4));
-  EXPECT_THAT(Sent(journal), ElementsAre(4));
+  EXPECT_THAT(SendAll(journal), ElementsAre(4));
   journal.Rewind();
   journal.Add(Failed(5));
-  EXPECT_THAT(journal.Ended(), ElementsAre(2, 3, 4, 5));
-  EXPECT_THAT(Sent(journal), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(journal.EndedOperations(), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(SendAll(journal), ElementsAre(2, 3, 4, 5));
   journal.Acknowledge(5);
   journal.Rewind();
-  EXPECT_THAT(Sent(journal), ElementsAre());
+  EXPECT_THAT(SendAll(journal), ElementsAre());
   EXPECT_EQ(journal.size(), 0);
   EXPECT_EQ(journal.bytes(), 0);
   journal.Add(Written());
-  EXPECT_THAT(Sent(journal), ElementsAre(6));
+  EXPECT_THAT(SendAll(journal), ElementsAre(6));
 }
 
-TEST(ReportJournalTest, NothingThatWasNotSentCountsAsAcknowledged) {
+TEST(ReportJournalTest, UnsentReportsAreNotAcknowledged) {
   ReportJournal journal;
   journal.Add(Failed(1));
   journal.Add(Failed(2));
   ASSERT_TRUE(journal.Next());
   journal.Acknowledge(7);
   journal.Rewind();
-  EXPECT_THAT(Sent(journal), ElementsAre(2));
+  EXPECT_THAT(SendAll(journal), ElementsAre(2));
 }
 
-TEST(ReportJournalTest, AnswersGoOnceAndInOrder) {
+TEST(ReportJournalTest, AnswersAreSentOnceAndInOrder) {
   ReportJournal journal;
   journal.Add(Failed(1));
   journal.Add(Answer());
   journal.Add(Failed(2));
-  EXPECT_THAT(Sent(journal), ElementsAre(1, 0, 2));
+  EXPECT_THAT(SendAll(journal), ElementsAre(1, 0, 2));
   journal.Add(Answer());
   journal.Rewind();
-  EXPECT_THAT(Sent(journal), ElementsAre(1, 2));
+  EXPECT_THAT(SendAll(journal), ElementsAre(1, 2));
   journal.Acknowledge(1);
   journal.Acknowledge(2);
   journal.Add(Answer());
@@ -83,11 +83,11 @@ TEST(ReportJournalTest, AnswersGoOnceAndInOrder) {
   EXPECT_EQ(journal.size(), 0);
 }
 
-TEST(ReportJournalTest, ValuesGoFirstAtTheBoundOfBytesAndEndsStay) {
+TEST(ReportJournalTest, InlineResultsAreDroppedAtTheBoundOfBytes) {
   ReportJournal journal({.reports = 100, .bytes = 2'500});
   for (uint64_t launch = 1; launch <= 3; ++launch) journal.Add(Done(launch, 1'000));
   EXPECT_LE(journal.bytes(), 2'500);
-  EXPECT_THAT(journal.Ended(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(journal.EndedOperations(), ElementsAre(1, 2, 3));
   for (uint64_t launch = 1; launch <= 3; ++launch) {
     const auto report = journal.Next();
     ASSERT_TRUE(report);
@@ -99,22 +99,22 @@ TEST(ReportJournalTest, ValuesGoFirstAtTheBoundOfBytesAndEndsStay) {
   }
 }
 
-TEST(ReportJournalTest, WhatAnInventorySaysGoesAtTheBoundOfReports) {
+TEST(ReportJournalTest, ReportsThatAnInventoryRepeatsAreDroppedAtTheBoundOfReports) {
   ReportJournal journal({.reports = 3, .bytes = 1 << 20});
   journal.Add(Written());
   journal.Add(Failed(1));
   journal.Add(Written());
   journal.Add(Written());
-  EXPECT_THAT(Sent(journal), ElementsAre(2, 3, 4));
+  EXPECT_THAT(SendAll(journal), ElementsAre(2, 3, 4));
   // Reports that were sent count among the oldest, too.
   journal.Add(Failed(2));
   journal.Add(Failed(3));
   journal.Rewind();
-  EXPECT_THAT(Sent(journal), ElementsAre(2, 5, 6));
+  EXPECT_THAT(SendAll(journal), ElementsAre(2, 5, 6));
   for (uint64_t launch = 4; launch <= 9; ++launch) journal.Add(Failed(launch));
-  EXPECT_EQ(journal.Ended().size(), 9u) << "ends stay";
+  EXPECT_EQ(journal.EndedOperations().size(), 9u) << "ends stay";
   journal.Acknowledge(6);
-  EXPECT_THAT(journal.Ended(), ElementsAre(4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(journal.EndedOperations(), ElementsAre(4, 5, 6, 7, 8, 9));
 }
 
 }  // namespace

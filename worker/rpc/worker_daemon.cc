@@ -47,7 +47,7 @@ constexpr int kGpusMax = 64;
 constexpr int kPortStride = 2;  // distance between the ports of two executors of a worker
 // This timeout is long, because GPU drivers start slowly.
 constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);
-constexpr absl::Duration kProbeLimit = absl::Seconds(1);
+constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 using daemon::LossCause;
 using Infos = std::vector<api::ExecutorInfo>;  // per executor
@@ -58,7 +58,7 @@ constexpr const char* kRestartCauses[] = {"exit",         "signal", "not_ready",
 static_assert(std::size(kRestartCauses) == static_cast<size_t>(LossCause::kStopped));
 
 // Returns the info of an ExecutorReady, or nullopt if the message is another one.
-std::optional<api::ExecutorInfo> ReadReady(const std::string& message) {
+std::optional<api::ExecutorInfo> ParseReady(const std::string& message) {
   v1::Envelope envelope;
   if (!envelope.ParseFromString(message)) return std::nullopt;
   const absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
@@ -95,38 +95,42 @@ class Daemon final : public WorkerDaemon {
         inquiries_(
             options_.name, num_executors(),
             [this](int32_t e, const std::string& message) {
-              return executors_[e]->SendToCurrent(message);
+              return supervisors_[e]->SendToCurrent(message);
             },
             options_.sources,
-            [this](int32_t e, size_t entries_max) { return flights_[e]->Format(entries_max); },
+            [this](int32_t e, size_t entries_max) {
+              return flight_recorders_[e]->Format(entries_max);
+            },
             [this](const v1::InquiryAnswer& answer) { SendAnswer(answer); }) {
     for (int32_t e = 0; e < num_executors(); ++e) {
-      SupervisorOptions supervised;
-      supervised.executor = e;
-      supervised.binary = options_.binary;
-      supervised.title = absl::StrCat("tessera-executor ", options_.name, "/", e);
-      supervised.args = [this, e](uint64_t incarnation) { return ExecutorArgs(e, incarnation); };
-      pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
-      flights_.push_back(std::make_unique<FlightRecorder>());
-      supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd(),
-                        flights_[e]->fd()};
-      supervised.num_devices = num_devices();
-      supervised.parse_ready = [this, e](const std::string& message) {
-        auto info = ReadReady(message);
+      SupervisorOptions supervisor_options;
+      supervisor_options.executor = e;
+      supervisor_options.binary = options_.binary;
+      supervisor_options.title = absl::StrCat("tessera-executor ", options_.name, "/", e);
+      supervisor_options.args = [this, e](uint64_t incarnation) {
+        return ExecutorArgs(e, incarnation);
+      };
+      metrics_pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
+      flight_recorders_.push_back(std::make_unique<FlightRecorder>());
+      supervisor_options.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(),
+                                metrics_pages_[e]->fd(), flight_recorders_[e]->fd()};
+      supervisor_options.num_devices = num_devices();
+      supervisor_options.parse_ready = [this, e](const std::string& message) {
+        auto info = ParseReady(message);
         if (info) inquiries_.SendLogLevel(e);
         return info;
       };
-      supervised.take_answer = [this, e](const std::string& message) {
+      supervisor_options.take_answer = [this, e](const std::string& message) {
         return inquiries_.TakeAnswer(e, message);
       };
-      supervised.post = [this](daemon::Event event) { driver_.Post(std::move(event)); };
-      executors_.push_back(std::make_unique<Supervisor>(std::move(supervised)));
+      supervisor_options.post = [this](daemon::Event event) { driver_.Post(std::move(event)); };
+      supervisors_.push_back(std::make_unique<Supervisor>(std::move(supervisor_options)));
     }
     thread_ = std::thread([this] { RunLinks(); });
     driver_.Start();
   }
   // Call once the daemon is made, since the collector may be called at once.
-  void ShowMetrics() {
+  void RegisterMetrics() {
     if (options_.metrics == nullptr) return;
     // The counters exist from the beginning, so that the first restart shows as an increase.
     for (const char* cause : kRestartCauses) {
@@ -144,13 +148,13 @@ class Daemon final : public WorkerDaemon {
     }
     thread_.join();
     inquiries_.Stop();
-    for (const auto& executor : executors_) executor->Stop();
+    for (const auto& supervisor : supervisors_) supervisor->Stop();
   }
 
   std::string data_endpoint() const override { return data_endpoint(0); }
   std::string data_address() const override { return ports_[0].data.endpoint(); }
   std::string peer_address() const override { return ports_[0].peer.endpoint(); }
-  int executor_pid(int executor) const override { return executors_[executor]->pid(); }
+  int executor_pid(int executor) const override { return supervisors_[executor]->pid(); }
 
  private:
   static daemon::Config StartConfig(size_t num_executors) {
@@ -205,27 +209,27 @@ class Daemon final : public WorkerDaemon {
   }
   void Apply(const daemon::StartChild& e) {
     RecordStep("starts a process", e.executor, e.incarnation);
-    executors_[e.executor]->Start(e.incarnation);
+    supervisors_[e.executor]->Start(e.incarnation);
   }
   void Apply(const daemon::KillChild& e) {
     RecordStep("kills a process", e.executor, e.incarnation);
-    executors_[e.executor]->Kill(e.incarnation);
+    supervisors_[e.executor]->Kill(e.incarnation);
   }
   void Apply(const daemon::CloseChildInput& e) {
     RecordStep("stops a process", e.executor, e.incarnation);
-    executors_[e.executor]->CloseInput(e.incarnation);
+    supervisors_[e.executor]->CloseInput(e.incarnation);
   }
-  void Apply(const daemon::PingChild& e) { executors_[e.executor]->Send(e.incarnation, ""); }
+  void Apply(const daemon::PingChild& e) { supervisors_[e.executor]->Send(e.incarnation, ""); }
   void Apply(const daemon::WelcomeChild& e) {
     api::Welcome welcome = e.welcome;
     welcome.ticket_key = api::ExecutorTicketKey(welcome.ticket_key, e.executor, e.incarnation);
-    executors_[e.executor]->Send(e.incarnation,
-                                 ir::serial::ToEnvelope(welcome).SerializeAsString());
+    supervisors_[e.executor]->Send(e.incarnation,
+                                   ir::serial::ToEnvelope(welcome).SerializeAsString());
   }
   void Apply(const daemon::Connect& e) ABSL_LOCKS_EXCLUDED(mu_) {
     RecordStep("connects");
     absl::MutexLock lock(&mu_);
-    to_register_ = e.executors;
+    infos_to_register_ = e.executors;
     cancelled_ = false;
   }
   void Apply(const daemon::CancelLink& /*effect*/) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -237,40 +241,41 @@ class Daemon final : public WorkerDaemon {
   }
   void Apply(const daemon::SendReport& e) { Send(e.epoch, ir::serial::ToEnvelope(e.report)); }
   void Apply(const daemon::SendHeartbeat& e) {
-    api::Heartbeat beat;
+    api::Heartbeat heartbeat;
     for (int32_t x = 0; x < num_executors(); ++x) {
-      const InFlightOp in_flight = executors_[x]->in_flight();
-      beat.executors.push_back({.executor = x,
-                                .progress_age = ProgressAge(x),
-                                .silence = e.silence[x],
-                                .launch = in_flight.launch,
-                                .op = in_flight.op,
-                                .waiting = in_flight.waiting});
+      const InFlightOp in_flight = supervisors_[x]->in_flight();
+      heartbeat.executors.push_back({.executor = x,
+                                     .progress_age = ProgressAge(x),
+                                     .silence = e.silence[x],
+                                     .launch = in_flight.launch,
+                                     .op = in_flight.op,
+                                     .waiting = in_flight.waiting});
     }
-    Send(e.epoch, ir::serial::ToEnvelope({0, 0, std::move(beat)}));
+    Send(e.epoch, ir::serial::ToEnvelope({0, 0, std::move(heartbeat)}));
   }
   void Apply(const daemon::ChildLost& e) {
     RecordStep(absl::StrCat("a process ended: ", e.loss.reason), e.executor, e.incarnation);
-    if (e.loss.cause != LossCause::kStopped) KeepFlight(e.executor);
+    if (e.loss.cause != LossCause::kStopped) WriteFlightRecorder(e.executor);
     TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
                          << Field("executor", absl::StrCat(options_.name, "/", e.executor))
                          << Field("incarnation", e.incarnation) << Field("why", e.loss.reason)
                          << Field("launch", e.loss.in_flight.launch)
                          << Field("op", e.loss.in_flight.op);
     // The gauges are reset before the next process starts, which a later effect does.
-    pages_[e.executor]->ResetGauges();
+    metrics_pages_[e.executor]->ResetGauges();
     if (options_.metrics == nullptr || e.loss.cause == LossCause::kStopped) return;
     const char* const cause = kRestartCauses[static_cast<size_t>(e.loss.cause)];
     options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause}).Add();
   }
   // Writes the flight recorder to a file, so that it can be read why the process ended. The file of
   // the previous process is kept beside it.
-  void KeepFlight(int32_t executor) {
+  void WriteFlightRecorder(int32_t executor) {
     if (options_.flight_folder.empty()) return;
     const std::string path =
         absl::StrCat(options_.flight_folder, "/flight-", options_.name, "-", executor, ".txt");
-    if (const absl::Status kept = flights_[executor]->WriteFile(path); !kept.ok())
-      TESSERA_LOG(WARNING) << "no flight recorder of the executor" << Field("why", kept.message());
+    if (const absl::Status status = flight_recorders_[executor]->WriteFile(path); !status.ok())
+      TESSERA_LOG(WARNING) << "no flight recorder of the executor"
+                           << Field("why", status.message());
   }
   void Apply(const daemon::Registered& /*effect*/) {
     RecordStep("is registered", 0, 0, epoch_);
@@ -324,7 +329,7 @@ class Daemon final : public WorkerDaemon {
   // ---- Metrics. ----
   void Collect(SampleSink& sink) {
     for (int32_t e = 0; e < num_executors(); ++e) {
-      pages_[e]->Collect(sink, options_.name, e * num_devices());
+      metrics_pages_[e]->Collect(sink, options_.name, e * num_devices());
       const bool up = driver_.ready(e);
       for (int d = 0; d < num_devices(); ++d) {
         sink.Add(Metric::kExecutorUp, {options_.name, absl::StrCat(e * num_devices() + d)},
@@ -337,8 +342,8 @@ class Daemon final : public WorkerDaemon {
   absl::Duration ProgressAge(int32_t executor) {
     absl::Duration oldest;
     for (int d = 0; d < num_devices(); ++d) {
-      oldest =
-          std::max(oldest, pages_[executor]->age_gauge(Metric::kDeviceProgressAge, {}, d).Age());
+      oldest = std::max(
+          oldest, metrics_pages_[executor]->age_gauge(Metric::kDeviceProgressAge, {}, d).Age());
     }
     return oldest;
   }
@@ -351,26 +356,28 @@ class Daemon final : public WorkerDaemon {
     bool ever_welcomed = false;
     while (const std::optional<Infos> infos = AwaitConnect()) {
       absl::Status end = RunLink(*stub, *infos, &ever_welcomed);
-      // WhyRefused opens connections of its own, so it runs before the state machine hears of the
+      // ExplainEnd opens connections of its own, so it runs before the state machine hears of the
       // end and may connect again.
-      if (!ever_welcomed) end = WhyRefused(end);
+      if (!ever_welcomed) end = ExplainEnd(end);
       driver_.Post(daemon::LinkEnded{std::move(end)});
     }
   }
   // Returns the executors to register next, or nullopt at the end.
   std::optional<Infos> AwaitConnect() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    const auto told = [this]()
-                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_ || to_register_; };
+    const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return ended_ || infos_to_register_;
+    };
     mu_.Await(absl::Condition(&told));
-    return std::exchange(to_register_, std::nullopt);
+    return std::exchange(infos_to_register_, std::nullopt);
   }
 
   // Explains the end of a connection that was never made: TLS_MISMATCH if the coordinator does not
   // speak as this worker does.
-  absl::Status WhyRefused(const absl::Status& end) const {
+  absl::Status ExplainEnd(const absl::Status& end) const {
     if (!ir::serial::NeverConnected(std::string(end.message()))) return end;
-    const ir::serial::Speaks speaks = ir::serial::Probe(options_.coordinator.address, kProbeLimit);
+    const ir::serial::Speaks speaks =
+        ir::serial::Probe(options_.coordinator.address, kProbeTimeout);
     const bool tls = options_.coordinator.tls.enabled();
     const auto because = [&](absl::string_view why) {
       return MakeError(ErrorKind::kTlsMismatch,
@@ -385,7 +392,7 @@ class Daemon final : public WorkerDaemon {
           " speaks plain text, and this worker TLS; start the coordinator with certificates, or "
           "this worker without --tls-ca-file");
     if (tls && speaks == ir::serial::Speaks::kTls &&
-        !ir::serial::Answers(options_.coordinator.address, credentials_, kProbeLimit))
+        !ir::serial::Answers(options_.coordinator.address, credentials_, kProbeTimeout))
       return because(
           ": its certificate does not come from the authority in --tls-ca-file, or does not name "
           "this address");
@@ -451,7 +458,7 @@ class Daemon final : public WorkerDaemon {
     v1::Inquiry inquiry;
     if (message.kind() == v1::MESSAGE_KIND_INQUIRY) {
       if (message.epoch() == epoch_ && inquiry.ParseFromString(message.body()))
-        inquiries_.Ask(std::move(inquiry));
+        inquiries_.Enqueue(std::move(inquiry));
       return;
     }
     const absl::StatusOr<api::Command> command = ir::serial::ReadCommand(message);
@@ -466,9 +473,10 @@ class Daemon final : public WorkerDaemon {
   const WorkerDaemonOptions options_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // for the coordinator
   const std::vector<Ports> ports_;                               // per executor
-  std::vector<std::unique_ptr<MetricsPage>> pages_;       // per executor; set before any step
-  std::vector<std::unique_ptr<FlightRecorder>> flights_;  // per executor; kept over its processes
-  std::vector<std::unique_ptr<Supervisor>> executors_;    // per executor; set before any step
+  // Per executor, set before any step. A flight recorder is kept over the executor's processes.
+  std::vector<std::unique_ptr<MetricsPage>> metrics_pages_;
+  std::vector<std::unique_ptr<FlightRecorder>> flight_recorders_;
+  std::vector<std::unique_ptr<Supervisor>> supervisors_;
   int64_t collector_ = 0;
   daemon::Driver driver_;
   std::atomic<uint64_t> epoch_{0};  // epoch of the last Welcome
@@ -477,7 +485,7 @@ class Daemon final : public WorkerDaemon {
   absl::Mutex mu_;
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);  // kept until it has ended
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;      // applies to that link, or to the next one
-  std::optional<Infos> to_register_ ABSL_GUARDED_BY(mu_);
+  std::optional<Infos> infos_to_register_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status last_end_;  // end of the last attempt to register; used by the thread only
   std::thread thread_;
@@ -485,7 +493,7 @@ class Daemon final : public WorkerDaemon {
 
 // Counts the GPUs in a child process, because a daemon holds no state of a GPU's driver. Fewer GPUs
 // than `wanted` are an error. If `wanted` is kAllGpus, zero GPUs are no error.
-absl::StatusOr<int> GpusHere(const WorkerDaemonOptions& options, int wanted) {
+absl::StatusOr<int> CountGpusInChild(const WorkerDaemonOptions& options, int wanted) {
   const absl::StatusOr<std::string> answer = RunAndCapture(
       options.binary, {"--count-gpus", "--cuda-plugin=" + options.cuda_plugin}, kCountGpusTimeout);
   int count = 0;
@@ -508,10 +516,10 @@ absl::StatusOr<int> GpusHere(const WorkerDaemonOptions& options, int wanted) {
   return count;
 }
 
-absl::StatusOr<Listener> ListenerFor(const std::string& given, int well_known, int executor,
+absl::StatusOr<Listener> ListenerFor(const std::string& address, int well_known, int executor,
                                      bool reserve) {
   const auto take = reserve ? Reserve : Listen;
-  if (!given.empty()) return take(AddToPort(given, kPortStride * executor));
+  if (!address.empty()) return take(AddToPort(address, kPortStride * executor));
   absl::StatusOr<Listener> listener =
       take(absl::StrCat("127.0.0.1:", well_known + kPortStride * executor));
   if (KindOf(listener.status()) == ErrorKind::kAlreadyExists) listener = take("127.0.0.1:0");
@@ -529,8 +537,8 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
     return MakeError(ErrorKind::kValueError,
                      "a worker needs --coordinator HOST:PORT and --name NAME");
   }
-  if (const absl::Status usable = CheckAddress(options.coordinator.address); !usable.ok())
-    return Annotate(usable, "--coordinator");
+  if (const absl::Status status = CheckAddress(options.coordinator.address); !status.ok())
+    return Annotate(status, "--coordinator");
   if (options.num_gpus < kAllGpus || options.num_gpus > kGpusMax) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("--gpus is ", options.num_gpus, "; expected 0 to ", kGpusMax));
@@ -542,8 +550,8 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
   }
   const int wanted = options.num_gpus;
   if (wanted != 0) {
-    TESSERA_ASSIGN_OR_RETURN(const int here, GpusHere(options, wanted));
-    if (wanted == kAllGpus) options.num_gpus = here;
+    TESSERA_ASSIGN_OR_RETURN(const int num_gpus, CountGpusInChild(options, wanted));
+    if (wanted == kAllGpus) options.num_gpus = num_gpus;
   }
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                            CoordinatorCredentials(options.coordinator));
@@ -556,7 +564,7 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
     ports.push_back({std::move(data), std::move(peer)});
   }
   auto daemon = std::make_unique<Daemon>(options, std::move(ports), std::move(credentials));
-  daemon->ShowMetrics();
+  daemon->RegisterMetrics();
   return daemon;
 }
 
