@@ -20,6 +20,7 @@ absl::Status InvalidCallError(const Call& call, absl::string_view what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(Describe(Summarize(call)), ": ", what));
 }
 
+// Checks the ranks of the group, and sets the position of the calling rank in it.
 absl::Status FindPosition(const CommunicatorConfig& config, CheckedCall& call) {
   const int num_ranks = static_cast<int>(config.ranks.size());
   call.position = -1;

@@ -27,7 +27,7 @@ struct Supervisor::ChildSession {
   UniqueFd socket;
   ChildProcess process;
   FrameParser parser = {};
-  // The message that is being sent. Its first `bytes_sent` bytes have been sent.
+  // The message that is being sent. The first `bytes_sent` bytes have been sent.
   std::string sending = {};
   size_t bytes_sent = 0;
   bool socket_open = true;  // whether the socket is still read and written

@@ -122,6 +122,7 @@ void Communicator::Abort(absl::Status status) {
   }));
 }
 
+// The lock is not held during the call, because calls of other devices and Abort run meanwhile.
 template <class F>
 absl::Status Communicator::CallWhileOpen(const CallKey& key, F call) {
   Collectives* collectives = nullptr;
