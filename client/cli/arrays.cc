@@ -35,7 +35,7 @@ absl::Status Put(Context& context, const Arguments& arguments) {
   const std::string path = arguments.Text("FILE");
   TESSERA_ASSIGN_OR_RETURN(const ir::Array value, ReadNpy(path));
   TESSERA_ASSIGN_OR_RETURN(const api::Placement placement, PlacementOf(context, arguments));
-  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.Connect());
   const absl::Time start = absl::Now();
   TESSERA_ASSIGN_OR_RETURN(
       const uint64_t array,
@@ -66,13 +66,13 @@ absl::Status Get(Context& context, const Arguments& arguments) {
                       ": get writes NumPy files, whose names end in .npy; `tessera "
                       "save` has the workers write .safetensors");
   }
-  TESSERA_ASSIGN_OR_RETURN(const Json known,
+  TESSERA_ASSIGN_OR_RETURN(const Json array,
                            context.Call("ArrayService/GetArray", {{"array", std::to_string(id)}}));
-  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.Connect());
   TESSERA_ASSIGN_OR_RETURN(
       const ir::Array value,
       context.RunTransfer<ir::Array>(
-          absl::StrCat("get arrays/", id), BytesOf(ChildOf(known, "spec")),
+          absl::StrCat("get arrays/", id), BytesOf(ChildOf(array, "spec")),
           [service, id, left = context.left()] { return service->Get(id, left); }));
   Json document = {{"array", std::to_string(id)},
                    {"type", ir::MakeType(value.dtype(), value.shape()).ToString()}};
@@ -105,14 +105,14 @@ absl::Status List(Context& context, const Arguments& arguments) {
       const std::string state = TextOf(a, "state");
       // Arrays that are lost or failed take no memory.
       if (state == "READY" || state == "PENDING") bytes += IntOf(a, "bytes");
-      table.Row({TextOf(a, "id"), TypeText(spec),
-                 context.display().Colorize(state == "READY"     ? Style::kGreen
-                                            : state == "PENDING" ? Style::kPlain
-                                                                 : Style::kRed,
-                                            state),
-                 BytesText(NumberOf(a, "bytes")), SpecText(ChildOf(placement, "spec")),
-                 MeshOfJson(ChildOf(placement, "mesh")).ToString(),
-                 IntsText(IntsOf(placement, "devices"))});
+      table.AddRow({TextOf(a, "id"), TypeText(spec),
+                    context.display().Colorize(state == "READY"     ? Style::kGreen
+                                               : state == "PENDING" ? Style::kPlain
+                                                                    : Style::kRed,
+                                               state),
+                    BytesText(NumberOf(a, "bytes")), SpecText(ChildOf(placement, "spec")),
+                    MeshOfJson(ChildOf(placement, "mesh")).ToString(),
+                    IntsText(IntsOf(placement, "devices"))});
     }
     context.PrintTable(table, "no arrays");
     if (table.empty()) return;
@@ -136,20 +136,20 @@ absl::Status Remove(Context& context, const Arguments& arguments) {
                            context.Call("ArrayService/DeleteArrays", {{"arrays", ids}}));
   // The call ignores ids that do not exist; the command reports them.
   const auto missing = answer.value("missing", std::vector<std::string>());
-  const auto gone = [&](const std::string& id) {
+  const auto is_missing = [&](const std::string& id) {
     return std::find(missing.begin(), missing.end(), id) != missing.end();
   };
-  std::erase_if(ids, gone);
-  const auto deleted = static_cast<int64_t>(ids.size());
-  const std::string done =
-      absl::StrCat(Pluralize(deleted, "array"), deleted == 1 ? " is" : " are", " deleted");
+  std::erase_if(ids, is_missing);
+  const auto num_deleted = static_cast<int64_t>(ids.size());
+  const std::string summary =
+      absl::StrCat(Pluralize(num_deleted, "array"), num_deleted == 1 ? " is" : " are", " deleted");
   if (!missing.empty()) {
     return MakeError(
         ErrorKind::kArrayNotFound,
         absl::StrCat(missing.size() == 1 ? "there is no array " : "there are no arrays ",
-                     absl::StrJoin(missing, ", "), "; ", done));
+                     absl::StrJoin(missing, ", "), "; ", summary));
   }
-  context.PrintResult({{"arrays", ids}}, [&] { context.Note(done); });
+  context.PrintResult({{"arrays", ids}}, [&] { context.Note(summary); });
   return absl::OkStatus();
 }
 
@@ -157,7 +157,7 @@ absl::Status Save(Context& context, const Arguments& arguments) {
   Json request = {{"arrays", Json::array()},
                   {"path", arguments.Text("PATH")},
                   {"overwrite", arguments.Flag("overwrite")},
-                  {"requestId", RequestId()}};
+                  {"requestId", NewRequestId()}};
   for (const std::string& text : arguments.Texts("array")) {
     // The text is "w=12", where w is the name in the file, or "12", which stands for "12=12".
     const size_t equals = text.find('=');
@@ -185,15 +185,15 @@ absl::Status Reshard(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(
       Json answer, context.Call("ArrayService/ReshardArray", {{"array", std::to_string(id)},
                                                               {"placement", JsonOf(placement)},
-                                                              {"requestId", RequestId()}}));
+                                                              {"requestId", NewRequestId()}}));
   TESSERA_ASSIGN_OR_RETURN(
       answer["operation"],
       AwaitOperation(context, absl::StrCat("reshard arrays/", id), ChildOf(answer, "operation")));
   context.PrintResult(answer, [&] {
-    const Json& made = ChildOf(answer, "array");
-    context.Note(absl::StrCat(TypeText(ChildOf(made, "spec")), " ", placement.spec.ToString(),
+    const Json& copy = ChildOf(answer, "array");
+    context.Note(absl::StrCat(TypeText(ChildOf(copy, "spec")), " ", placement.spec.ToString(),
                               " on devices ", IntsText(placement.devices)));
-    context.terminal().Print(absl::StrCat("arrays/", TextOf(made, "id"), "\n"));
+    context.terminal().Print(absl::StrCat("arrays/", TextOf(copy, "id"), "\n"));
   });
   return absl::OkStatus();
 }
@@ -204,10 +204,10 @@ absl::Status ListFile(Context& context, const Arguments& arguments) {
   context.PrintResult(answer, [&] {
     Table table({"NAME", "TYPE", ">BYTES"});
     for (const Json& entry : ChildOf(answer, "arrays")) {
-      table.Row({ReplaceControlChars(TextOf(entry, "name")), TypeText(entry),
-                 BytesText(static_cast<double>(BytesOf(entry)))});
+      table.AddRow({ReplaceControlChars(TextOf(entry, "name")), TypeText(entry),
+                    BytesText(static_cast<double>(BytesOf(entry)))});
     }
-    context.terminal().Print(table.Draw(context.display()));
+    context.terminal().Print(table.ToText(context.display()));
   });
   return absl::OkStatus();
 }
@@ -220,7 +220,7 @@ absl::Status Load(Context& context, const Arguments& arguments) {
     return UsageError(path, " may hold several arrays: say which with --name");
   }
   if (names.empty()) names = {""};
-  Json request = {{"path", path}, {"arrays", Json::array()}, {"requestId", RequestId()}};
+  Json request = {{"path", path}, {"arrays", Json::array()}, {"requestId", NewRequestId()}};
   for (const std::string& name : names) {
     request["arrays"].push_back({{"name", name}, {"placement", JsonOf(placement)}});
   }
@@ -266,7 +266,7 @@ std::vector<Command> ArrayCommands() {
        .options = {kArray,
                    {.name = "out",
                     .short_name = 'o',
-                    .value = "FILE",
+                    .value_name = "FILE",
                     .help = "Write the array to this .npy file. Without it, the values are "
                             "printed, those of a long array in part."}},
        .timeout = absl::Minutes(10),
@@ -275,7 +275,7 @@ std::vector<Command> ArrayCommands() {
        .summary = "Lists the arrays of a session.",
        .options = {{.name = "session",
                     .type = OptionType::kInt,
-                    .value = "ID",
+                    .value_name = "ID",
                     .help = "Id of the session (default: the tenant's own session)."}},
        .run = List},
       {.name = "reshard",
@@ -291,7 +291,7 @@ std::vector<Command> ArrayCommands() {
                    {.name = "array",
                     .short_name = 'n',
                     .type = OptionType::kTexts,
-                    .value = "[NAME=]ARRAY",
+                    .value_name = "[NAME=]ARRAY",
                     .help = "Array to save, and its name in the file; may be given several times.",
                     .required = true},
                    Flag("overwrite", "Replace the file if it exists.")},
@@ -303,7 +303,7 @@ std::vector<Command> ArrayCommands() {
                    {.name = "name",
                     .short_name = 'n',
                     .type = OptionType::kTexts,
-                    .value = "NAME",
+                    .value_name = "NAME",
                     .help = "Name of an array in the file; may be given several times."},
                    mesh,
                    SpecOption(),

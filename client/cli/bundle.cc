@@ -27,8 +27,8 @@ namespace tessera::cli {
 namespace {
 
 // The most time for one part of the bundle, so that a part that does not answer costs little of the
-// command's time. It is longer than the 5 seconds that the coordinator takes at most to ask a
-// worker.
+// command's time. The limit is longer than the 5 seconds that the coordinator takes at most to ask
+// a worker.
 constexpr absl::Duration kPartLimit = absl::Seconds(7);
 constexpr absl::Duration kDoctorLimit = absl::Seconds(15);
 constexpr int kPageSize = 1000;  // length of the first page; only this page of a list is taken
@@ -127,20 +127,20 @@ class Bundle {
     const std::string& address = context_.globals().address;
     Add("local system", "local/system.txt", LocalSystem(address));
     Add("local processes", "local/processes.txt", LocalProcesses());
-    Coordinator();
-    if (answers_) {
-      Lists();
-      ArraysOfSessions();
-      Explanations();
-      Workers();
+    AddCoordinator();
+    if (coordinator_answers_) {
+      AddLists();
+      AddArraysOfSessions();
+      AddExplanations();
+      AddWorkers();
     }
-    Doctor();
+    AddDoctor();
     Add("summary", "summary.txt", Summary());
     file_.Add(absl::StrCat(kFolder, "manifest.json"), Manifest().dump(2) + "\n");
   }
 
   // Returns a line for each part that is missing or not complete, with the reason.
-  std::vector<std::string> missing() const {
+  std::vector<std::string> MissingParts() const {
     std::vector<std::string> out;
     for (const Part& part : parts_)
       if (!part.why.empty()) out.push_back(absl::StrCat(part.name, ": ", part.why));
@@ -176,8 +176,9 @@ class Bundle {
     file_.Add(kFolder + file, safe);
     parts_.push_back({name, file, why, took, safe.size()});
   }
-  void Miss(const std::string& name, const std::string& why,
-            absl::Duration took = absl::ZeroDuration()) {
+  // Notes that a part is missing.
+  void AddMissing(const std::string& name, const std::string& why,
+                  absl::Duration took = absl::ZeroDuration()) {
     parts_.push_back({name, "", WithoutSecrets(why, context_.globals().connect.token), took, 0});
   }
 
@@ -188,7 +189,7 @@ class Bundle {
     if (context_.left() <= absl::ZeroDuration()) {
       answer = MakeError(ErrorKind::kDeadlineExceeded, "not asked: the command's time was over");
     } else {
-      const Context::Limit limit(context_, kPartLimit);
+      const Context::ScopedTimeLimit limit(context_, kPartLimit);
       answer = context_.Call(method, request);
     }
     *took = absl::Now() - began;
@@ -201,7 +202,7 @@ class Bundle {
     absl::Duration took;
     const absl::StatusOr<Json> answer = Ask(method, request, &took);
     if (!answer.ok()) {
-      Miss(name, std::string(answer.status().message()), took);
+      AddMissing(name, std::string(answer.status().message()), took);
       return nullptr;
     }
     const bool more = !TextOf(*answer, "nextPageToken").empty();
@@ -216,13 +217,16 @@ class Bundle {
       const std::string name = TextOf(process, "process");
       const std::string folder = FolderOf(name);
       const std::string why = TextOf(ChildOf(process, "status"), "message");
-      AddText(process, "flightRecorder", "flight recorder of " + name, folder + "flight.txt");
-      AddText(process, "metrics", "metrics of " + name, folder + "metrics.txt");
+      MoveTextToPart(process, "flightRecorder", "flight recorder of " + name,
+                     folder + "flight.txt");
+      MoveTextToPart(process, "metrics", "metrics of " + name, folder + "metrics.txt");
       Add("process " + name, folder + "process.json", process.dump(2) + "\n", took, why);
       processes_.push_back(std::move(process));
     }
   }
-  void AddText(Json& process, const char* field, const std::string& name, const std::string& file) {
+  // Makes a part of a text field of the process's answer, and removes the field from the answer.
+  void MoveTextToPart(Json& process, const char* field, const std::string& name,
+                      const std::string& file) {
     if (!process.contains(field)) return;
     const std::string text = process[field].get<std::string>();
     Add(name, file, text);
@@ -230,7 +234,7 @@ class Bundle {
       if (absl::StartsWith(line, "tessera_queue_depth") ||
           absl::StartsWith(line, "tessera_queue_pending_reason") ||
           absl::StartsWith(line, "tessera_operation_oldest_age_seconds"))
-        absl::StrAppend(&queues_, "  ", line, "\n");
+        absl::StrAppend(&queues_text_, "  ", line, "\n");
     process.erase(field);
   }
   // Returns the folder of a process in the bundle: "w0/1" is in "workers/w0/executor-1/".
@@ -245,22 +249,23 @@ class Bundle {
                         names.size() > 1 ? absl::StrCat("executor-", names[1], "/") : "");
   }
 
-  void Coordinator() {
+  void AddCoordinator() {
     absl::Duration took;
     const absl::StatusOr<Json> answer =
         Ask("AdminService/GetDiagnostics", {{"details", true}}, &took);
     if (answer.ok()) return AddProcesses(*answer, took);
-    Miss("process coordinator", std::string(answer.status().message()), took);
+    AddMissing("process coordinator", std::string(answer.status().message()), took);
     const absl::StatusCode code = answer.status().code();
     // With these errors the coordinator does answer: the caller may not see diagnostics, or the
     // coordinator is older.
-    answers_ = code == absl::StatusCode::kPermissionDenied ||
-               code == absl::StatusCode::kUnauthenticated ||
-               code == absl::StatusCode::kUnimplemented;
-    if (!answers_) Miss("the cluster", "not asked: the coordinator did not answer");
+    coordinator_answers_ = code == absl::StatusCode::kPermissionDenied ||
+                           code == absl::StatusCode::kUnauthenticated ||
+                           code == absl::StatusCode::kUnimplemented;
+    if (!coordinator_answers_)
+      AddMissing("the cluster", "not asked: the coordinator did not answer");
   }
 
-  void Lists() {
+  void AddLists() {
     const Json page = {{"pageSize", kPageSize}};
     const auto list = [&](const std::string& name, const std::string& method, Json request) {
       return AskInto(name, absl::StrCat("cluster/", name, ".json"), method, request);
@@ -279,71 +284,76 @@ class Bundle {
                  {{"pageSize", kPageSize}, {"allSessions", true}, {"liveOnly", true}});
   }
 
-  void ArraysOfSessions() {
+  void AddArraysOfSessions() {
     AskInto("arrays", "cluster/arrays.json", "ArrayService/ListArrays", {{"pageSize", kPageSize}});
     size_t asked = 0;
     for (const Json& session : ChildOf(sessions_, "sessions")) {
       const std::string id = TextOf(session, "id");
       if (id.empty() || id == "0") continue;
       if (++asked > kSessionsMax)
-        return Miss("arrays of more sessions", absl::StrCat("only of ", kSessionsMax));
+        return AddMissing("arrays of more sessions", absl::StrCat("only of ", kSessionsMax));
       AskInto("arrays of session " + id, absl::StrCat("cluster/arrays-", id, ".json"),
               "ArrayService/ListArrays", {{"session", id}, {"pageSize", kPageSize}});
     }
   }
 
   // Asks the coordinator, for the oldest operations that have not ended, why they wait.
-  void Explanations() {
+  void AddExplanations() {
     size_t asked = 0;
     for (const Json& operation : ChildOf(live_, "operations")) {
       const std::string id = TextOf(operation, "id");
       if (++asked > kExplainedMax)
-        return Miss("explanations of more operations", absl::StrCat("only of ", kExplainedMax));
+        return AddMissing("explanations of more operations",
+                          absl::StrCat("only of ", kExplainedMax));
       const Json why =
           AskInto("explanation of operation " + id, absl::StrCat("cluster/explain-", id, ".json"),
                   "OperationService/ExplainPending", {{"operation", id}});
       for (const Json& reason : ChildOf(why, "reasons"))
-        absl::StrAppend(&waits_, "  ", id, " ", StateOf(operation), " ", TextOf(operation, "name"),
-                        ": ", TextOf(reason, "message"), "\n");
+        absl::StrAppend(&waits_text_, "  ", id, " ", StateOf(operation), " ",
+                        TextOf(operation, "name"), ": ", TextOf(reason, "message"), "\n");
     }
   }
 
   // A first round finds the daemons that answer. Only these are asked for details.
-  void Workers() {
+  void AddWorkers() {
     absl::Duration took;
     const absl::StatusOr<Json> round =
         Ask("AdminService/GetDiagnostics", {{"all", true}, {"timeout", "2s"}}, &took);
-    if (!round.ok()) return Miss("processes of workers", std::string(round.status().message()));
+    if (!round.ok())
+      return AddMissing("processes of workers", std::string(round.status().message()));
     std::set<std::string> known;
     for (const Json& process : ChildOf(*round, "processes")) {
       const std::string name = TextOf(process, "process");
       if (name == "coordinator" || absl::StrContains(name, '/')) continue;
       known.insert(name);
       if (const std::string why = TextOf(ChildOf(process, "status"), "message"); !why.empty()) {
-        Miss("process " + name, why, took);
+        AddMissing("process " + name, why, took);
         continue;
       }
-      absl::Duration part;
+      absl::Duration part_took;
       const absl::StatusOr<Json> answer =
-          Ask("AdminService/GetDiagnostics", {{"worker", name}, {"details", true}}, &part);
+          Ask("AdminService/GetDiagnostics", {{"worker", name}, {"details", true}}, &part_took);
       if (answer.ok())
-        AddProcesses(*answer, part);
+        AddProcesses(*answer, part_took);
       else
-        Miss("process " + name, std::string(answer.status().message()), part);
+        AddMissing("process " + name, std::string(answer.status().message()), part_took);
     }
     for (const Json& worker : ChildOf(workers_, "workers"))
       if (const std::string name = TextOf(worker, "name"); known.count(name) == 0)
-        Miss("process " + name, absl::StrCat("the worker is not connected: ", StateOf(worker)));
+        AddMissing("process " + name,
+                   absl::StrCat("the worker is not connected: ", StateOf(worker)));
   }
 
-  void Doctor() {
+  void AddDoctor() {
     const absl::Time began = absl::Now();
-    const Context::Limit limit(context_, answers_ ? kDoctorLimit : kPartLimit);
+    const Context::ScopedTimeLimit limit(context_,
+                                         coordinator_answers_ ? kDoctorLimit : kPartLimit);
     doctor_ = RunDoctor(context_);
     Add("doctor", "doctor.json", doctor_.dump(2) + "\n", absl::Now() - began);
   }
 
-  static std::string CountsOf(const Json& items, const std::string& what) {
+  // Returns a line such as "workers: 2 READY 1 LOST".
+  static std::string StateCountsText(const Json& items, const std::string& what) {
     std::map<std::string, int64_t> counts;
     for (const Json& item : items) ++counts[StateOf(item)];
     std::string text = absl::StrCat(what, ":");
@@ -361,18 +371,18 @@ class Bundle {
         "manifest.json lists the parts. The file flight.txt of each process has its last minutes,\n"
         "one entry per line, together with the lines of its log. Begin there, at the time of the\n"
         "problem.\n\n");
-    absl::StrAppend(&text, CountsOf(ChildOf(workers_, "workers"), "workers"));
+    absl::StrAppend(&text, StateCountsText(ChildOf(workers_, "workers"), "workers"));
     int64_t healthy = 0, devices = 0;
     for (const Json& d : ChildOf(devices_, "devices")) {
       ++devices;
       healthy += FlagOf(d, "healthy") ? 1 : 0;
     }
     absl::StrAppend(&text, "devices: ", healthy, " of ", devices, " healthy\n");
-    absl::StrAppend(&text,
-                    CountsOf(ChildOf(live_, "operations"), "operations that have not ended"));
-    if (!waits_.empty())
-      absl::StrAppend(&text, "\nWhat the oldest of these operations wait for:\n", waits_);
-    if (!queues_.empty()) absl::StrAppend(&text, "\nThe coordinator's queue:\n", queues_);
+    absl::StrAppend(
+        &text, StateCountsText(ChildOf(live_, "operations"), "operations that have not ended"));
+    if (!waits_text_.empty())
+      absl::StrAppend(&text, "\nWhat the oldest of these operations wait for:\n", waits_text_);
+    if (!queues_text_.empty()) absl::StrAppend(&text, "\nThe coordinator's queue:\n", queues_text_);
     absl::StrAppend(&text, "\nProcesses:\n");
     for (const Json& p : processes_) {
       const auto up = DurationOf(p, "upTime");
@@ -385,7 +395,7 @@ class Bundle {
     for (const Json& c : ChildOf(doctor_, "checks"))
       absl::StrAppend(&text, "  ", TextOf(c, "verdict"), " ", TextOf(c, "name"), ": ",
                       TextOf(c, "detail"), "\n");
-    const std::vector<std::string> gaps = missing();
+    const std::vector<std::string> gaps = MissingParts();
     absl::StrAppend(
         &text, gaps.empty() ? "\nAll parts are present.\n" : "\nMissing or incomplete parts:\n");
     for (const std::string& gap : gaps) absl::StrAppend(&text, "  ", gap, "\n");
@@ -395,11 +405,11 @@ class Bundle {
   Context& context_;
   TarGz& file_;
   const absl::Time began_ = absl::Now();
-  bool answers_ = true;  // whether the coordinator answers
+  bool coordinator_answers_ = true;
   std::vector<Part> parts_;
   std::vector<Json> processes_;
   Json workers_, devices_, sessions_, live_, doctor_;
-  std::string waits_, queues_;  // lines of the summary
+  std::string waits_text_, queues_text_;  // lines for the summary
 };
 
 absl::Status DebugBundle(Context& context, const Arguments& arguments) {
@@ -413,7 +423,8 @@ absl::Status DebugBundle(Context& context, const Arguments& arguments) {
     return Context::InterruptedError("interrupted: the bundle was not written");
   TESSERA_RETURN_IF_ERROR(file->Close());
   context.PrintResult(bundle.Manifest(), [&] {
-    for (const std::string& gap : bundle.missing()) context.Note(absl::StrCat("incomplete: ", gap));
+    for (const std::string& gap : bundle.MissingParts())
+      context.Note(absl::StrCat("incomplete: ", gap));
     context.terminal().Print(absl::StrCat(path, "\n"));
   });
   return absl::OkStatus();
@@ -427,7 +438,7 @@ std::vector<Command> BundleCommands() {
        .summary = "Collects diagnostics of a cluster into one file, without secrets.",
        .options = {{.name = "out",
                     .short_name = 'o',
-                    .value = "FILE",
+                    .value_name = "FILE",
                     .help = "The .tar.gz to write, readable by its owner.",
                     .default_value = "tessera-debug.tar.gz"}},
        .timeout = absl::Minutes(2),

@@ -25,30 +25,31 @@ absl::Status Devices(Context& context, const Arguments&) {
                            context.ListAll("ClusterService/ListDevices", {}, "devices"));
   context.PrintResult(answer, [&] {
     Table table({">DEVICE", "KIND", "STATE", "WORKER", "EXECUTOR", "HOST", ">MEMORY"});
-    int64_t healthy = 0;
+    int64_t num_healthy = 0;
     for (const Json& d : ChildOf(answer, "devices")) {
-      const bool well = FlagOf(d, "healthy"), cordoned = FlagOf(d, "cordoned");
-      healthy += well ? 1 : 0;
+      const bool is_healthy = FlagOf(d, "healthy"), cordoned = FlagOf(d, "cordoned");
+      num_healthy += is_healthy ? 1 : 0;
       const std::string reason = TextOf(d, "reason");
-      const char* unwell = FlagOf(d, "unresponsive") ? "not ready" : "lost";
-      const std::string state = !well ? absl::StrCat(unwell, reason.empty() ? "" : ": ", reason)
-                                : cordoned ? "cordoned"
-                                           : "ready";
-      table.Row({TextOf(d, "id"), TextOf(d, "kind"),
-                 context.display().Colorize(!well      ? Style::kRed
-                                            : cordoned ? Style::kYellow
-                                                       : Style::kGreen,
-                                            state),
-                 TextOf(d, "worker"), TextOf(d, "executor"), TextOf(d, "host"),
-                 IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"});
+      const char* unhealthy_word = FlagOf(d, "unresponsive") ? "not ready" : "lost";
+      const std::string state =
+          !is_healthy ? absl::StrCat(unhealthy_word, reason.empty() ? "" : ": ", reason)
+          : cordoned  ? "cordoned"
+                      : "ready";
+      table.AddRow({TextOf(d, "id"), TextOf(d, "kind"),
+                    context.display().Colorize(!is_healthy ? Style::kRed
+                                               : cordoned  ? Style::kYellow
+                                                           : Style::kGreen,
+                                               state),
+                    TextOf(d, "worker"), TextOf(d, "executor"), TextOf(d, "host"),
+                    IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"});
     }
     context.PrintTable(table,
                        "no devices: no worker has joined. `tessera join`, or `tessera up "
                        "--devices`, brings one");
     if (table.empty()) return;
-    const auto all = static_cast<int64_t>(ChildOf(answer, "devices").size());
-    context.Note(absl::StrCat(healthy, " of ", Pluralize(all, "device"),
-                              healthy == 1 ? " is healthy" : " are healthy"));
+    const auto num_devices = static_cast<int64_t>(ChildOf(answer, "devices").size());
+    context.Note(absl::StrCat(num_healthy, " of ", Pluralize(num_devices, "device"),
+                              num_healthy == 1 ? " is healthy" : " are healthy"));
   });
   return absl::OkStatus();
 }
@@ -73,10 +74,10 @@ void PrintWorkers(Context& context, const Json& workers) {
       }
     }
     const auto age = DurationOf(w, "heartbeatAge");
-    table.Row({TextOf(w, "name"), context.display().Colorize(StyleOf(state), state),
-               TextOf(w, "host"), IntsText(IntsOf(w, "devices")),
-               absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
-               age ? DurationText(*age) : "", BuildOf(w), endpoints, TextOf(w, "reason")});
+    table.AddRow({TextOf(w, "name"), context.display().Colorize(StyleOf(state), state),
+                  TextOf(w, "host"), IntsText(IntsOf(w, "devices")),
+                  absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
+                  age ? DurationText(*age) : "", BuildOf(w), endpoints, TextOf(w, "reason")});
   }
   context.PrintTable(table, "no worker has joined. `tessera join` brings one");
 }
@@ -95,9 +96,9 @@ absl::Status Sessions(Context& context, const Arguments&) {
     Table table({">SESSION", "TENANT", "NAME", "LEASE ENDS", ">ARRAYS", ">OPERATIONS"});
     for (const Json& s : ChildOf(answer, "sessions")) {
       const auto expires = TimeOf(s, "expireTime");
-      table.Row({TextOf(s, "id"), TextOf(s, "tenant"), TextOf(s, "displayName"),
-                 expires ? "in " + DurationText(*expires - absl::Now()) : "never",
-                 absl::StrCat(IntOf(s, "arrays")), absl::StrCat(IntOf(s, "operations"))});
+      table.AddRow({TextOf(s, "id"), TextOf(s, "tenant"), TextOf(s, "displayName"),
+                    expires ? "in " + DurationText(*expires - absl::Now()) : "never",
+                    absl::StrCat(IntOf(s, "arrays")), absl::StrCat(IntOf(s, "operations"))});
     }
     context.PrintTable(table, "no sessions");
   });
@@ -109,8 +110,8 @@ absl::Status Sessions(Context& context, const Arguments&) {
 void PrintMeshes(Context& context, const Json& meshes) {
   Table table({"MESH", "AXES", "DEVICES"});
   for (const Json& m : meshes) {
-    table.Row({TextOf(m, "name"), MeshOfJson(ChildOf(m, "mesh")).ToString(),
-               IntsText(IntsOf(m, "devices"))});
+    table.AddRow({TextOf(m, "name"), MeshOfJson(ChildOf(m, "mesh")).ToString(),
+                  IntsText(IntsOf(m, "devices"))});
   }
   context.PrintTable(table, "no mesh has a name; `tessera mesh create` gives one");
 }
@@ -120,16 +121,16 @@ absl::Status MeshCreate(Context& context, const Arguments& arguments) {
   if (!mesh) {
     return UsageError("axes '", arguments.Text("AXES"), "': data=2,model=2 or 2x2 is expected");
   }
-  Json named = {{"name", arguments.Text("NAME")}, {"mesh", JsonOf(*mesh)}};
+  Json named_mesh = {{"name", arguments.Text("NAME")}, {"mesh", JsonOf(*mesh)}};
   if (arguments.Has("devices")) {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> devices,
                              ParseInts(arguments.Text("devices")));
-    named["devices"] = devices;
+    named_mesh["devices"] = devices;
   }
   TESSERA_ASSIGN_OR_RETURN(
       const Json answer,
       context.Call("ClusterService/CreateMesh",
-                   {{"mesh", named}, {"validateOnly", arguments.Flag("check")}}));
+                   {{"mesh", named_mesh}, {"validateOnly", arguments.Flag("check")}}));
   context.PrintResult(answer, [&] { PrintMeshes(context, Json::array({answer})); });
   return absl::OkStatus();
 }
@@ -188,11 +189,12 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
           "AdminService/DrainWorker", {{"worker", name}, {"reason", arguments.Text("reason")}},
           [&](const Json& answer) {
             worker = answer;
-            const int64_t left = IntOf(worker, "operations");
-            remaining = absl::StrCat(left, left == 1 ? " operation runs" : " operations run",
-                                     " there still");
+            const int64_t num_running = IntOf(worker, "operations");
+            remaining =
+                absl::StrCat(num_running, num_running == 1 ? " operation runs" : " operations run",
+                             " there still");
             progress.SetState(remaining);
-            return left == 0;
+            return num_running == 0;
           }));
   if (end == Context::WaitEnd::kInterrupted) {
     return Context::InterruptedError(absl::StrCat(
@@ -205,7 +207,7 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
                                   "; it stays cordoned. Drain it again to go on waiting, or end "
                                   "the operations with `tessera cancel`"));
   }
-  progress.Done();
+  progress.Finish();
   context.PrintResult(worker, [&] {
     PrintWorkers(context, Json::array({worker}));
     const int64_t arrays = IntOf(worker, "arrays");
@@ -236,21 +238,21 @@ absl::Status LogLevel(Context& context, const Arguments& arguments) {
       const Json answer,
       context.Call(level.empty() ? "AdminService/GetDiagnostics" : "AdminService/SetLogLevel",
                    request));
-  int64_t silent = 0;
+  int64_t num_silent = 0;
   Table table({"PROCESS", "LOG LEVEL", "REASON"});
   for (const Json& p : ChildOf(answer, "processes")) {
     const std::string reason = TextOf(ChildOf(p, "status"), "message");
     const auto reverts_in = DurationOf(p, "logLevelRevertsIn");
-    silent += reason.empty() ? 0 : 1;
-    table.Row({TextOf(p, "process"),
-               absl::StrCat(TextOf(p, "logLevel"),
-                            reverts_in ? absl::StrCat(" for ", DurationText(*reverts_in)) : ""),
-               context.display().Colorize(Style::kRed, reason)});
+    num_silent += reason.empty() ? 0 : 1;
+    table.AddRow({TextOf(p, "process"),
+                  absl::StrCat(TextOf(p, "logLevel"),
+                               reverts_in ? absl::StrCat(" for ", DurationText(*reverts_in)) : ""),
+                  context.display().Colorize(Style::kRed, reason)});
   }
   context.PrintResult(answer, [&] { context.PrintTable(table, "no process answered"); });
-  if (silent == 0) return absl::OkStatus();
+  if (num_silent == 0) return absl::OkStatus();
   return MakeError(ErrorKind::kDeadlineExceeded,
-                   absl::StrCat(Pluralize(silent, "process"), " did not answer"));
+                   absl::StrCat(Pluralize(num_silent, "process"), " did not answer"));
 }
 
 }  // namespace
@@ -261,7 +263,7 @@ std::vector<Command> ClusterCommands() {
   const Option worker = Positional("WORKER", "Name of the worker, as workers prints it.");
   const Option reason = {.name = "reason",
                          .short_name = 'r',
-                         .value = "TEXT",
+                         .value_name = "TEXT",
                          .help = "A note for people, which workers and pending reasons show."};
   const Option name = Positional("NAME", "Name of the mesh.");
   return {
@@ -310,13 +312,13 @@ std::vector<Command> ClusterCommands() {
                     .choices = {"debug", "vlog", "info", "warning", "error", "off"}},
                    {.name = "worker",
                     .short_name = 'w',
-                    .value = "WORKER",
+                    .value_name = "WORKER",
                     .help = "Show or set the levels of this worker's daemon and executors "
                             "(default: the level of the coordinator)."},
                    Flag("all", "Show or set the levels of the coordinator and all workers."),
                    {.name = "for",
                     .type = OptionType::kDuration,
-                    .value = "TIME",
+                    .value_name = "TIME",
                     .help = "Time, at most a day, after which each process logs as before again."}},
        .details =
            "The level debug, which is the same as vlog, has a line for each command and report. A "

@@ -17,7 +17,7 @@
 
 namespace tessera::cli {
 
-class Context;  // client/cli/context.h: what every command gets
+class Context;  // in client/cli/context.h; passed to every command
 
 // The type of an option's value.
 enum class OptionType : uint8_t {
@@ -34,8 +34,8 @@ struct Option {
   std::string name = {};
   char short_name = 0;  // 'o' for -o; 0 if there is none
   OptionType type = OptionType::kText;
-  std::string value = {};  // the name of the value in help: "DIR"
-  std::string help = {};   // a sentence
+  std::string value_name = {};  // the name of the value in help: "DIR"
+  std::string help = {};        // a sentence
   std::string default_value = {};
   bool positional = false;
   bool required = false;

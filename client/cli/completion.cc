@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-bool IsFlag(const Option& o, const std::string& word) {
+bool MatchesOption(const Option& o, const std::string& word) {
   if (o.positional) return false;
   return word == absl::StrCat("--", o.name) ||
          (o.short_name != 0 && word == absl::StrCat("-", std::string(1, o.short_name)));
@@ -24,25 +24,27 @@ std::vector<const Option*> OptionsOf(const Command* command) {
   return out;
 }
 
-// The meaning of the words before the word that is being completed.
-struct Typed {
+// The place in the command line of the word that is being completed, as the words before it show.
+struct CompletionContext {
   std::string path;                  // the command so far: "mesh create" or its first word
   const Command* command = nullptr;  // the command that `path` names
-  const Option* awaited = nullptr;   // the option whose value comes next
+  const Option* option_awaiting_value = nullptr;  // the option whose value comes next
 };
-Typed ParseWords(const std::vector<Command>& commands, const std::vector<std::string>& words) {
-  Typed typed;
+CompletionContext ParseWords(const std::vector<Command>& commands,
+                             const std::vector<std::string>& words) {
+  CompletionContext context;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
-    if (std::exchange(typed.awaited, nullptr) != nullptr) continue;
-    for (const Option* o : OptionsOf(typed.command))
-      if (IsFlag(*o, words[i]) && o->type != OptionType::kFlag) typed.awaited = o;
-    const std::string path = absl::StrCat(typed.path, typed.path.empty() ? "" : " ", words[i]);
+    if (std::exchange(context.option_awaiting_value, nullptr) != nullptr) continue;
+    for (const Option* o : OptionsOf(context.command))
+      if (MatchesOption(*o, words[i]) && o->type != OptionType::kFlag)
+        context.option_awaiting_value = o;
+    const std::string path = absl::StrCat(context.path, context.path.empty() ? "" : " ", words[i]);
     for (const Command& c : commands) {
-      if (c.name == path) typed.command = &c;
-      if (c.name == path || absl::StartsWith(c.name, path + " ")) typed.path = path;
+      if (c.name == path) context.command = &c;
+      if (c.name == path || absl::StartsWith(c.name, path + " ")) context.path = path;
     }
   }
-  return typed;
+  return context;
 }
 
 }  // namespace
@@ -52,23 +54,24 @@ Typed ParseWords(const std::vector<Command>& commands, const std::vector<std::st
 // Commands of one group follow each other in the table, so a group is offered once.
 std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
                                      const std::vector<std::string>& words) {
-  const Typed typed = ParseWords(commands, words);
+  const CompletionContext context = ParseWords(commands, words);
   const std::string last = words.empty() ? "" : words.back();
   std::vector<Candidate> out;
   const auto offer = [&](absl::string_view word, const std::string& help) {
-    const bool known = !out.empty() && out.back().word == word;
-    if (absl::StartsWith(word, last) && !known) out.push_back({std::string(word), help});
+    const bool offered = !out.empty() && out.back().word == word;
+    if (absl::StartsWith(word, last) && !offered) out.push_back({std::string(word), help});
   };
-  if (typed.awaited != nullptr) {
-    for (const std::string& choice : typed.awaited->choices) offer(choice, typed.awaited->help);
+  if (context.option_awaiting_value != nullptr) {
+    for (const std::string& choice : context.option_awaiting_value->choices)
+      offer(choice, context.option_awaiting_value->help);
     return out;
   }
   for (const Command& c : commands) {
     absl::string_view rest = c.name;
-    if (!typed.path.empty() && !absl::ConsumePrefix(&rest, typed.path + " ")) continue;
+    if (!context.path.empty() && !absl::ConsumePrefix(&rest, context.path + " ")) continue;
     offer(rest.substr(0, rest.find(' ')), c.summary);
   }
-  for (const Option* o : OptionsOf(typed.command)) {
+  for (const Option* o : OptionsOf(context.command)) {
     if (o->positional)
       for (const std::string& choice : o->choices) offer(choice, o->help);
     else if (absl::StartsWith(last, "-"))

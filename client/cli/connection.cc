@@ -25,6 +25,6 @@ absl::StatusOr<Json> Connection::Call(const std::string& method, const Json& req
 
 // The id is random. If two commands that start at the same time had equal ids, the coordinator
 // would take the second call for a retry and answer it with the response to the first.
-std::string RequestId() { return absl::StrCat("cli-", RandomHex(16)); }
+std::string NewRequestId() { return absl::StrCat("cli-", RandomHex(16)); }
 
 }  // namespace tessera::cli

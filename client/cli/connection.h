@@ -1,5 +1,5 @@
 // Calls the coordinator's unary methods by name, with requests and responses as JSON. Programs and
-// array bytes go through Context::service instead.
+// array bytes go through Context::Connect instead.
 //
 // Connects at the first call. Used on the main thread.
 #pragma once
@@ -37,6 +37,6 @@ class Connection {
 };
 
 // Returns a unique value for the field requestId of a call that changes something.
-std::string RequestId();
+std::string NewRequestId();
 
 }  // namespace tessera::cli

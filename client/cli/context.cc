@@ -34,10 +34,10 @@ constexpr absl::Duration kMinLongPollTimeout = absl::Milliseconds(20);
 constexpr absl::Duration kUninterruptibleTimeout = absl::Seconds(5);
 constexpr int kPageSize = 1000;
 
-std::atomic<int> signals{0};
+std::atomic<int> num_signals{0};  // signals received so far
 
 void OnSignal(int) {
-  if (signals.fetch_add(1) > 0) _exit(kExitInterrupted);
+  if (num_signals.fetch_add(1) > 0) _exit(kExitInterrupted);
 }
 
 absl::Status NoAddress() {
@@ -73,12 +73,12 @@ absl::Duration Context::left() const {
   return std::max(deadline_ - SteadyNow(), absl::ZeroDuration());
 }
 
-Context::Limit::Limit(Context& context, absl::Duration limit)
-    : context_(context), before_(context.deadline_) {
-  context.deadline_ = std::min(before_, SteadyNow() + limit);
+Context::ScopedTimeLimit::ScopedTimeLimit(Context& context, absl::Duration limit)
+    : context_(context), outer_deadline_(context.deadline_) {
+  context.deadline_ = std::min(outer_deadline_, SteadyNow() + limit);
 }
 
-bool Context::Interrupted() { return signals.load() > 0; }
+bool Context::Interrupted() { return num_signals.load() > 0; }
 
 void Context::WatchSignals() {
   struct sigaction action {};
@@ -187,17 +187,17 @@ TransferMeter::~TransferMeter() {
 // Connects once per command, and keeps the service. Without an address a cluster is started in this
 // process, if the command allows it and the program is linked with one. A transfer can be stopped
 // only by the result of its callback for transferred bytes, so this callback also passes on Ctrl-C.
-absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scope,
+absl::StatusOr<std::shared_ptr<api::Service>> Context::Connect(SessionScope scope,
                                                                int embedded_devices) {
   if (service_) return service_;
-  absl::StatusOr<std::shared_ptr<api::Service>> made = absl::UnknownError("not connected");
+  absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not connected");
   if (!has_address()) {
     if (embedded_devices == 0 || TesseraStartEmbedded == nullptr) return NoAddress();
     Note(absl::StrCat("no address: using a cluster inside this process, with ",
                       Pluralize(embedded_devices, "CPU device")));
     EmbeddedOptions options;
     options.devices = embedded_devices;
-    TesseraStartEmbedded(options, &made);
+    TesseraStartEmbedded(options, &service);
   } else {
     // This call fails early if the address or the token is wrong.
     TESSERA_RETURN_IF_ERROR(Call("ClusterService/GetCapabilities"));
@@ -209,10 +209,10 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scop
       if (transfers->on_bytes) transfers->on_bytes(bytes);
       return !Interrupted();
     };
-    TesseraConnectRemote(globals_.address.c_str(), options, &made);
+    TesseraConnectRemote(globals_.address.c_str(), options, &service);
   }
-  TESSERA_RETURN_IF_ERROR(made);
-  service_ = *std::move(made);
+  TESSERA_RETURN_IF_ERROR(service);
+  service_ = *std::move(service);
   return service_;
 }
 
@@ -224,7 +224,7 @@ void Context::Close() {
 }
 
 void Context::PrintResult(const Json& document, const std::function<void()>& print_text) {
-  has_result_ = true;
+  has_printed_result_ = true;
   if (json()) {
     terminal_->Print(document.dump(1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
                      "\n");
@@ -237,7 +237,7 @@ void Context::PrintTable(const Table& table, const std::string& note_if_empty) {
   if (table.empty()) {
     Note(note_if_empty);
   } else {
-    terminal_->Print(table.Draw(display()));
+    terminal_->Print(table.ToText(display()));
   }
 }
 

@@ -23,10 +23,12 @@ namespace tessera::cli {
 
 // The options that every command has.
 struct Globals {
-  std::string address;                         // --address or TESSERA_ADDRESS; may be empty
-  ConnectOptions connect;                      // ca_file, token and insecure are set
-  bool json = false;                           // print one JSON document on stdout
-  absl::Duration timeout = absl::Seconds(60);  // --timeout, or the time limit of the command
+  std::string address;  // --address or TESSERA_ADDRESS; may be empty
+  // The options of the connection. Only ca_file, token and insecure differ from the defaults.
+  ConnectOptions connect;
+  bool json = false;  // print one JSON document on stdout
+  // The value of --timeout. Without that option, the time limit in the row of the command.
+  absl::Duration timeout = absl::Seconds(60);
 };
 
 class Context {
@@ -44,28 +46,29 @@ class Context {
 
   // The time at which the command must end.
   absl::Time deadline() const { return deadline_; }
+  // Returns the time until the deadline, or zero if the deadline has passed.
   absl::Duration left() const;
   // Brings the deadline forward for one part of a command, for as long as this object lives.
-  class Limit {
+  class ScopedTimeLimit {
    public:
-    Limit(Context& context, absl::Duration limit);
-    ~Limit() { context_.deadline_ = before_; }
-    Limit(const Limit&) = delete;
-    Limit& operator=(const Limit&) = delete;
+    ScopedTimeLimit(Context& context, absl::Duration limit);
+    ~ScopedTimeLimit() { context_.deadline_ = outer_deadline_; }
+    ScopedTimeLimit(const ScopedTimeLimit&) = delete;
+    ScopedTimeLimit& operator=(const ScopedTimeLimit&) = delete;
 
    private:
     Context& context_;
-    const absl::Time before_;
+    const absl::Time outer_deadline_;
   };
 
   bool has_address() const { return !globals_.address.empty(); }
   // Whether arrays and operations persist until they are deleted, or belong to a session that ends
   // with the command, however the command exits.
   enum class SessionScope : uint8_t { kPersistent, kCommand };
-  // Returns the client API, over gRPC if there is an address. If there is none and
-  // `embedded_devices` > 0, starts a cluster with that many devices inside this process and prints
-  // a note about it.
-  absl::StatusOr<std::shared_ptr<api::Service>> service(
+  // Connects to the cluster at the address. Without an address, and with `embedded_devices` > 0,
+  // starts a cluster with that many devices inside this process and prints a note about it. Later
+  // calls return the service of the first call.
+  absl::StatusOr<std::shared_ptr<api::Service>> Connect(
       SessionScope scope = SessionScope::kPersistent, int embedded_devices = 0);
   // Ends the session of the command and, if there is one, the cluster inside this process.
   void Close();
@@ -74,9 +77,10 @@ class Context {
   absl::StatusOr<Json> Call(const std::string& method, const Json& request = Json::object());
   // Calls a list method for all pages and merges the pages into one response.
   absl::StatusOr<Json> ListAll(const std::string& method, Json request, const std::string& field);
+  // The reason why CallUntil has returned.
+  enum class WaitEnd : uint8_t { kEnded, kTimedOut, kInterrupted };
   // Long-polls a method whose request has the field "timeout". Ends when `ended` returns true for a
   // response, when the deadline passes, or at Ctrl-C.
-  enum class WaitEnd : uint8_t { kEnded, kTimedOut, kInterrupted };
   absl::StatusOr<WaitEnd> CallUntil(const std::string& method, Json request,
                                     const std::function<bool(const Json&)>& ended);
   // Calls the coordinator with a short timeout of its own. Neither the command's deadline nor
@@ -96,7 +100,8 @@ class Context {
 
   // Prints the document if --json is given, and calls `print_text` otherwise.
   void PrintResult(const Json& document, const std::function<void()>& print_text);
-  bool has_result() const { return has_result_; }
+  // Returns whether PrintResult has been called.
+  bool has_printed_result() const { return has_printed_result_; }
   // Prints the table or, if it is empty, the note.
   void PrintTable(const Table& table, const std::string& note_if_empty);
 
@@ -112,8 +117,8 @@ class Context {
  private:
   friend class TransferMeter;
   struct Transfers;
-  // Calls `f` on another thread. Returns false if `f` did not return by the deadline, or shortly
-  // after an interrupt.
+  // Calls `f` on another thread and waits until `f` returns, at most until the deadline. After an
+  // interrupt, waits at most for a short grace period. Returns whether `f` has returned.
   bool RunUntilDeadline(std::function<void()> f) const;
 
   const Globals globals_;
@@ -122,10 +127,11 @@ class Context {
   Connection connection_;  // the connection to the address
   std::shared_ptr<api::Service> service_;
   const std::shared_ptr<Transfers> transfers_;
-  bool has_result_ = false;
+  bool has_printed_result_ = false;
 };
 
-// Shows the progress of all transfers while it lives.
+// A progress bar for the bytes that the service of `context` transfers. It counts from the
+// constructor to the destructor. A context has at most one at a time.
 class TransferMeter {
  public:
   TransferMeter(Context& context, const std::string& what, int64_t bytes);

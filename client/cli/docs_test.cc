@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(CliDocs, PageIsTheHelpOfTheTable) {
+TEST(CliDocs, PageMatchesTheCommandTable) {
   const std::string page = CommandsMarkdown(Commands());
   ExpectFileHolds("docs/cli.md", page);
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(page, '\n'))) {
@@ -37,17 +37,17 @@ TEST(CliDocs, RowsAreWellFormed) {
     EXPECT_GT(c.timeout, absl::ZeroDuration()) << c.name;
     std::set<std::string> options;
     for (const Option& o : GlobalOptions()) options.insert(o.name);
-    bool many = false;
+    bool has_list = false;
     for (const Option& o : c.options) {
       EXPECT_TRUE(options.insert(o.name).second) << c.name << " " << o.name;
       EXPECT_EQ(o.help.back(), '.') << c.name << " " << o.name;
-      EXPECT_TRUE(o.positional || o.type == OptionType::kFlag || !o.value.empty())
+      EXPECT_TRUE(o.positional || o.type == OptionType::kFlag || !o.value_name.empty())
           << c.name << " " << o.name << ": what is its value called?";
       EXPECT_EQ(o.positional, absl::ascii_isupper(static_cast<unsigned char>(o.name[0])))
           << c.name << " " << o.name;
       if (o.positional) {
-        EXPECT_FALSE(many) << c.name << ": nothing may follow " << o.name;
-        many = o.type == OptionType::kTexts;
+        EXPECT_FALSE(has_list) << c.name << ": nothing may follow " << o.name;
+        has_list = o.type == OptionType::kTexts;
       }
     }
   }
@@ -77,10 +77,10 @@ TEST(CliDocs, CompletionsNameEveryCommandAndOption) {
 
 // The completion scripts make this call. The words behind "--" must arrive unchanged, even if they
 // look like options.
-TEST(CliDocs, ScriptsAskForCandidates) {
+TEST(CliDocs, CallsOfCompletionScriptsParse) {
   for (const char* word : {"", "--de", "run"}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(
-        const Parsed p,
+        const ParsedCommandLine p,
         ParseCommandLine(Commands(), {"completion", "bash", "--", "-a", "x:1", "mesh", word}));
     ASSERT_NE(p.command, nullptr) << p.output;
     EXPECT_EQ(p.arguments.Text("SHELL"), "bash");

@@ -48,12 +48,12 @@ class DoctorChecks {
   // Makes the checks. If one of the first three fails, the others are skipped, because all of them
   // need these three.
   std::vector<Check> Run() {
-    if (Address() && Tls() && Token()) {
-      Health();
-      Versions();
-      Devices();
-      Clock();
-      DataEndpoints();
+    if (CheckAddress() && CheckTls() && CheckToken()) {
+      CheckHealth();
+      CheckVersions();
+      CheckDevices();
+      CheckClocks();
+      CheckDataEndpoints();
     }
     return std::move(checks_);
   }
@@ -82,7 +82,7 @@ class DoctorChecks {
                   std::string(InfoOf(KindOf(status)).description));
   }
 
-  bool Address() {
+  bool CheckAddress() {
     const std::string& address = context_.globals().address;
     if (address.empty()) {
       return Report("address", Verdict::kFail, "no address is given",
@@ -106,7 +106,7 @@ class DoctorChecks {
   }
 
   // Checks that this client and the coordinator both speak TLS, or both plain text.
-  bool Tls() {
+  bool CheckTls() {
     const bool tls = !context_.globals().connect.ca_file.empty();
     const std::string how = tls ? absl::StrCat("TLS, CA file ", context_.globals().connect.ca_file)
                                 : std::string("plain text");
@@ -127,7 +127,7 @@ class DoctorChecks {
     return ReportError("tls", status, how + ": ");
   }
 
-  bool Token() {
+  bool CheckToken() {
     const bool provided = !context_.globals().connect.token.empty();
     const absl::Status& status = capabilities_.status();
     if (!status.ok()) return ReportError("token", status);
@@ -144,7 +144,7 @@ class DoctorChecks {
                   required ? "accepted" : "a token was given, but this coordinator asks for none");
   }
 
-  void Health() {
+  void CheckHealth() {
     const absl::StatusOr<Json> health =
         context_.Call("grpc.health.v1.Health/Check", {{"service", ""}});
     if (!health.ok()) {
@@ -158,7 +158,7 @@ class DoctorChecks {
     }
   }
 
-  void Versions() {
+  void CheckVersions() {
     const std::string server = TextOf(*capabilities_, "version");
     const int64_t opset = IntOf(*capabilities_, "opset");
     const std::string detail =
@@ -175,7 +175,7 @@ class DoctorChecks {
   // Counts the healthy devices, and lists the reasons why the others are not healthy. An executor
   // that is unresponsive is named itself; otherwise its worker is named, once for all devices of
   // the worker. One healthy device is enough to run something, so the rest is only a warning.
-  void Devices() {
+  void CheckDevices() {
     devices_ = context_.ListAll("ClusterService/ListDevices", {}, "devices");
     if (!devices_.ok()) return (void)ReportError("devices", devices_.status());
     int64_t healthy = 0, all = 0;
@@ -212,7 +212,7 @@ class DoctorChecks {
 
   // Compares this machine's clock with the coordinator's. The coordinator's time is the time at
   // which a new session expires, less the session's lease.
-  void Clock() {
+  void CheckClocks() {
     const absl::Time before = absl::Now();
     const absl::StatusOr<Json> session =
         context_.Call("SessionService/CreateSession",
@@ -249,7 +249,7 @@ class DoctorChecks {
   }
 
   // Writes a small array to one device of each executor and reads it back.
-  void DataEndpoints() {
+  void CheckDataEndpoints() {
     if (!devices_.ok()) return;
     std::map<std::string, int64_t> first_device;  // first healthy device of each executor
     for (const Json& d : ChildOf(*devices_, "devices")) {
@@ -259,17 +259,17 @@ class DoctorChecks {
       Report("data", Verdict::kSkip, "no healthy device");
       return;
     }
-    const absl::StatusOr<std::shared_ptr<api::Service>> service = context_.service();
+    const absl::StatusOr<std::shared_ptr<api::Service>> service = context_.Connect();
     if (!service.ok()) return (void)ReportError("data", service.status());
     for (const auto& [executor, device] : first_device) {
       const absl::Time start = absl::Now();
-      const absl::StatusOr<bool> same =
-          context_.RunInterruptible<bool>(absl::StrCat("put and get on ", executor),
-                                          [s = *service, id = device] { return Echo(*s, id); });
+      const absl::StatusOr<bool> same = context_.RunInterruptible<bool>(
+          absl::StrCat("put and get on ", executor),
+          [s = *service, id = device] { return PutAndGet(*s, id); });
       if (same.ok() && *same) {
         Report("data", Verdict::kOk,
                absl::StrCat(executor, ": put and get in ", DurationText(absl::Now() - start)));
-      } else if (const std::string reason = WhyNotReady(device); !reason.empty()) {
+      } else if (const std::string reason = ReasonNotHealthy(device); !reason.empty()) {
         Report("data", Verdict::kFail, absl::StrCat(executor, ": ", reason),
                "the port is not to blame: look at the worker's log; an unresponsive executor is "
                "killed when a request that waits for it times out");
@@ -290,7 +290,7 @@ class DoctorChecks {
 
   // Returns the reason why a device has become unhealthy since devices_ was listed, or "" if it is
   // healthy.
-  std::string WhyNotReady(int64_t device) {
+  std::string ReasonNotHealthy(int64_t device) {
     const absl::StatusOr<Json> again =
         context_.ListAll("ClusterService/ListDevices", {}, "devices");
     if (!again.ok()) return "";
@@ -300,7 +300,8 @@ class DoctorChecks {
     return "";
   }
 
-  static absl::StatusOr<bool> Echo(api::Service& service, int64_t device) {
+  // Puts an array on the device and reads it back. Returns whether the bytes are unchanged.
+  static absl::StatusOr<bool> PutAndGet(api::Service& service, int64_t device) {
     ir::Array value(ir::DType::kF32, {kProbeElements});
     for (int64_t i = 0; i < kProbeElements; ++i) value.Set(i, static_cast<double>(i));
     api::Placement placement;
@@ -322,7 +323,7 @@ class DoctorChecks {
 
 // The health check for containers. Prints one line; the exit code says whether the address is
 // healthy.
-absl::Status HealthOf(Context& context, const std::string& address) {
+absl::Status RunHealthCheck(Context& context, const std::string& address) {
   const absl::Duration timeout = std::min(context.left(), kHealthTimeout);
   std::string serving_status;
   absl::Status status;
@@ -371,7 +372,7 @@ Json DocumentOf(const std::vector<Check>& checks) {
 }
 
 absl::Status Doctor(Context& context, const Arguments& arguments) {
-  if (arguments.Has("health")) return HealthOf(context, arguments.Text("health"));
+  if (arguments.Has("health")) return RunHealthCheck(context, arguments.Text("health"));
   const std::vector<Check> checks = DoctorChecks(context, /*prints=*/!context.json()).Run();
   const Json document = DocumentOf(checks);
   const auto failed = std::count_if(checks.begin(), checks.end(),
@@ -396,7 +397,7 @@ std::vector<Command> DoctorCommands() {
       {.name = "doctor",
        .summary = "Checks the connection to a cluster and says how to fix each failure.",
        .options = {{.name = "health",
-                    .value = "ADDRESS",
+                    .value_name = "ADDRESS",
                     .help = "Only check whether HOST:PORT (gRPC health) or http://HOST:PORT/PATH "
                             "reports healthy within 3 s, and exit with 0 or 1."}},
        .details =

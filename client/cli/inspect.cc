@@ -20,16 +20,16 @@ using ir::stablehlo::Inspection;
 using ir::stablehlo::OpCounts;
 using ir::stablehlo::ValueInfo;
 
-struct Found {
+struct InspectedFile {
   Inspection inspection;
   bool is_artifact = false;
   int64_t bytes = 0;
   std::string problem;  // the reason why the program does not run; empty if it runs
 };
 
-absl::StatusOr<Found> Look(const std::string& path) {
+absl::StatusOr<InspectedFile> ReadAndInspect(const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  Found out;
+  InspectedFile out;
   out.bytes = static_cast<int64_t>(bytes.size());
   out.is_artifact = ir::stablehlo::IsArtifact(bytes);
   if (!out.is_artifact) {
@@ -43,15 +43,15 @@ absl::StatusOr<Found> Look(const std::string& path) {
   if (!artifact.ok()) return Annotate(artifact.status(), path);
   out.inspection = ir::stablehlo::Inspect(*artifact);
   const absl::StatusOr<ir::Program> program = ir::stablehlo::ImportProgram(*artifact);
-  const absl::Status usable = program.ok() ? ir::Verify(*program) : program.status();
-  out.problem = std::string(usable.message());
+  const absl::Status status = program.ok() ? ir::Verify(*program) : program.status();
+  out.problem = std::string(status.message());
   return out;
 }
 
 // ---- Text. --------------------------------------------------------------------------------------
-void AddValues(const std::string& what, const std::vector<ValueInfo>& values, Table* table) {
+void AddValueRows(const std::string& what, const std::vector<ValueInfo>& values, Table* table) {
   for (size_t i = 0; i < values.size(); ++i)
-    table->Row({absl::StrCat(what, " ", i), values[i].name, values[i].type, values[i].sharding});
+    table->AddRow({absl::StrCat(what, " ", i), values[i].name, values[i].type, values[i].sharding});
 }
 
 // Returns a table of the ops and how often each occurs, the most frequent op first.
@@ -59,19 +59,20 @@ std::string CountsText(OpCounts counts, const Display& display) {
   std::stable_sort(counts.begin(), counts.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   Table table({">times", "op"});
-  for (const auto& [name, count] : counts) table.Row({absl::StrCat(count), name});
-  return table.Draw(display);
+  for (const auto& [name, count] : counts) table.AddRow({absl::StrCat(count), name});
+  return table.ToText(display);
 }
 
-// Describes the program as text: its form, signature, meshes and ops, the ops that Tessera lacks,
-// and whether it runs. The last line has the answer that most users look for, so it is coloured.
-std::string Draw(const Found& found, const Display& display) {
-  const Inspection& in = found.inspection;
+// Returns a description of the program: its form, signature, meshes and ops, the ops that Tessera
+// lacks, and whether it runs. The last line, whether it runs, is what most users look for, so that
+// line is coloured.
+std::string DescriptionText(const InspectedFile& file, const Display& display) {
+  const Inspection& in = file.inspection;
   const auto heading = [&](const std::string& text) {
     return absl::StrCat("\n", display.Colorize(Style::kBold, text), "\n");
   };
   std::string form = "a program in the text form";
-  if (found.is_artifact) {
+  if (file.is_artifact) {
     form = "a StableHLO artifact";
     if (!in.version.empty())
       absl::StrAppend(&form, " for StableHLO ", in.version, " or newer");
@@ -79,16 +80,16 @@ std::string Draw(const Found& found, const Display& display) {
       absl::StrAppend(&form, " by ", in.producer);
   }
   std::string out = absl::StrCat(display.Colorize(Style::kCyan, in.name), ": ", form, ", ",
-                                 found.bytes, " bytes\n");
+                                 file.bytes, " bytes\n");
   Table values({"", "name", "type", "sharding"});
-  AddValues("argument", in.main.params, &values);
-  AddValues("result", in.main.results, &values);
-  if (!values.empty()) absl::StrAppend(&out, heading("signature"), values.Draw(display));
+  AddValueRows("argument", in.main.params, &values);
+  AddValueRows("result", in.main.results, &values);
+  if (!values.empty()) absl::StrAppend(&out, heading("signature"), values.ToText(display));
   if (!in.meshes.empty()) {
     Table meshes({"name", "axes"});
     for (const auto& [name, mesh] : in.meshes)
-      meshes.Row({name.empty() ? "" : absl::StrCat("@", name), mesh.ToString()});
-    absl::StrAppend(&out, heading("mesh"), meshes.Draw(display));
+      meshes.AddRow({name.empty() ? "" : absl::StrCat("@", name), mesh.ToString()});
+    absl::StrAppend(&out, heading("mesh"), meshes.ToText(display));
   }
   int64_t ops = 0;
   for (const auto& [name, count] : in.ops) ops += count;
@@ -97,9 +98,9 @@ std::string Draw(const Found& found, const Display& display) {
     absl::StrAppend(&out, heading("ops that Tessera lacks"), CountsText(in.lacking, display));
   absl::StrAppend(
       &out, "\n",
-      found.problem.empty()
+      file.problem.empty()
           ? display.Colorize(Style::kGreen, "Tessera runs it.")
-          : display.Colorize(Style::kRed, absl::StrCat("Tessera does not run it: ", found.problem)),
+          : display.Colorize(Style::kRed, absl::StrCat("Tessera does not run it: ", file.problem)),
       "\n");
   return out;
 }
@@ -118,8 +119,8 @@ Json JsonOf(const OpCounts& counts) {
   return out;
 }
 
-Json JsonOf(const Found& found) {
-  const Inspection& in = found.inspection;
+Json JsonOf(const InspectedFile& file) {
+  const Inspection& in = file.inspection;
   Json meshes = Json::array();
   for (const auto& [name, mesh] : in.meshes) {
     Json axes = Json::array();
@@ -127,7 +128,7 @@ Json JsonOf(const Found& found) {
       axes.push_back({{"name", axis.name}, {"size", std::to_string(axis.size)}});
     meshes.push_back({{"name", name}, {"mesh", {{"axes", std::move(axes)}}}});
   }
-  return {{"format", found.is_artifact ? "PROGRAM_FORMAT_STABLEHLO" : "PROGRAM_FORMAT_TESSERA"},
+  return {{"format", file.is_artifact ? "PROGRAM_FORMAT_STABLEHLO" : "PROGRAM_FORMAT_TESSERA"},
           {"name", in.name},
           {"params", JsonOf(in.main.params)},
           {"results", JsonOf(in.main.results)},
@@ -136,13 +137,13 @@ Json JsonOf(const Found& found) {
           {"stablehloVersion", in.version},
           {"producer", in.producer},
           {"lacking", JsonOf(in.lacking)},
-          {"problem", found.problem}};
+          {"problem", file.problem}};
 }
 
 absl::Status InspectFile(Context& context, const Arguments& arguments) {
-  TESSERA_ASSIGN_OR_RETURN(const Found found, Look(arguments.Text("PROGRAM")));
-  context.PrintResult(JsonOf(found),
-                      [&] { context.terminal().Print(Draw(found, context.display())); });
+  TESSERA_ASSIGN_OR_RETURN(const InspectedFile file, ReadAndInspect(arguments.Text("PROGRAM")));
+  context.PrintResult(JsonOf(file),
+                      [&] { context.terminal().Print(DescriptionText(file, context.display())); });
   return absl::OkStatus();
 }
 

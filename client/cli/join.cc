@@ -97,10 +97,10 @@ absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::
   TESSERA_RETURN_IF_ERROR(pki::CheckPair(cert, request.key_pem));
   TESSERA_RETURN_IF_ERROR(pki::CheckIssuedBy(cert, ca));
   TESSERA_RETURN_IF_ERROR(MakeDirectory(dir.path() + "/" + worker));
-  TESSERA_RETURN_IF_ERROR(ReplaceFile(dir.File(worker, "ca.pem"), ca, /*is_private=*/false));
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(dir.FilePath(worker, "ca.pem"), ca, /*is_private=*/false));
   TESSERA_RETURN_IF_ERROR(
-      ReplaceFile(dir.File(worker, "key.pem"), request.key_pem, /*is_private=*/true));
-  return ReplaceFile(dir.File(worker, "cert.pem"), cert, /*is_private=*/false);
+      ReplaceFile(dir.FilePath(worker, "key.pem"), request.key_pem, /*is_private=*/true));
+  return ReplaceFile(dir.FilePath(worker, "cert.pem"), cert, /*is_private=*/false);
 }
 
 std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir& dir,
@@ -138,7 +138,7 @@ absl::Status Join(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir.path()));
   if (arguments.Has("token")) {
     TESSERA_RETURN_IF_ERROR(EnrollInto(context, dir, address, worker, arguments.Text("token")));
-  } else if (!ReadWholeFile(dir.File(worker, "cert.pem")).ok()) {
+  } else if (!ReadWholeFile(dir.FilePath(worker, "cert.pem")).ok()) {
     return UsageError("'", worker, "' has no certificate in ", dir.path(),
                       "; give the --token that `tessera up` prints");
   }
@@ -148,10 +148,10 @@ absl::Status Join(Context& context, const Arguments& arguments) {
     });
     return absl::OkStatus();
   }
-  const std::string registered = absl::StrCat(dir.path(), "/", worker, ".registered");
-  unlink(registered.c_str());
+  const std::string registered_file = absl::StrCat(dir.path(), "/", worker, ".registered");
+  unlink(registered_file.c_str());
   std::vector<std::string> flags = WorkerFlags(arguments, dir, address, worker);
-  flags.push_back("--registered-file=" + registered);
+  flags.push_back("--registered-file=" + registered_file);
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<ManagedProcess> worker_process,
                            ManagedProcess::Start("tessera-worker", flags,
                                                  absl::StrCat(dir.path(), "/", worker, ".log")));
@@ -159,7 +159,7 @@ absl::Status Join(Context& context, const Arguments& arguments) {
                             dir.path(), "; Ctrl-C ends it."));
   const Json document = {{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}};
   return Supervise(context, {{worker_process.get(), flags}}, [&] {
-    if (context.has_result() || access(registered.c_str(), F_OK) != 0) return;
+    if (context.has_printed_result() || access(registered_file.c_str(), F_OK) != 0) return;
     context.PrintResult(
         document, [&] { context.Note(absl::StrCat("'", worker, "' works for ", address, ".")); });
   });
@@ -175,39 +175,39 @@ std::vector<Command> JoinCommands() {
        .options =
            {Positional("HOST", "Address of the coordinator: HOST[:PORT]."),
             {.name = "token",
-             .value = "TOKEN",
+             .value_name = "TOKEN",
              .help = "The join token that `tessera up` printed. Not needed once this machine has "
                      "its certificate."},
             {.name = "name",
-             .value = "NAME",
+             .value_name = "NAME",
              .help =
                  "Name of the worker, unique in the cluster (default: the name of this machine)."},
             {.name = "dir",
-             .value = "DIR",
+             .value_name = "DIR",
              .help = "Folder for the worker's key and certificate (default: "
                      "~/.local/state/tessera-worker)."},
             {.name = "devices",
              .type = OptionType::kInt,
-             .value = "N",
+             .value_name = "N",
              .help = "Number of CPU devices (default: the machine's GPUs, or one CPU device if "
                      "there are none)."},
             {.name = "files-dir",
-             .value = "FOLDER",
+             .value_name = "FOLDER",
              .help = "Folder, shared by all workers, in which arrays are saved and loaded. Without "
                      "it, this worker saves and loads no arrays."},
             {.name = "data-listen",
-             .value = "HOST:PORT",
+             .value_name = "HOST:PORT",
              .help = "Address to which clients send and from which they fetch bytes (default: port "
                      "8471 of the address that faces the coordinator)."},
             {.name = "peer-listen",
-             .value = "HOST:PORT",
+             .value_name = "HOST:PORT",
              .help = "Address to which other workers connect (default: port 8472 of the address "
                      "that faces the coordinator)."},
             {.name = "advertise-client",
-             .value = "HOST[:PORT]",
+             .value_name = "HOST[:PORT]",
              .help = "Address by which clients reach --data-listen (default: the address itself)."},
             {.name = "advertise-peer",
-             .value = "HOST[:PORT]",
+             .value_name = "HOST[:PORT]",
              .help = "Address by which other workers reach --peer-listen (default: the address "
                      "itself)."},
             Flag("no-start", "Get the certificate, but start no daemon.")},

@@ -28,13 +28,15 @@ using internal::DurationText;
 using internal::IntsText;
 using internal::ReplaceControlChars;
 
+// Return the field `key` of the object.
 std::string TextOf(const Json& object, const std::string& key);
-int64_t IntOf(const Json& object, const std::string& key);  // reads numbers, and int64 as a text
+int64_t IntOf(const Json& object, const std::string& key);  // a number, or an int64 in a string
 double NumberOf(const Json& object, const std::string& key);
 bool FlagOf(const Json& object, const std::string& key);
-const Json& ChildOf(const Json& object, std::string_view key);  // null if there is none
+const Json& ChildOf(const Json& object, std::string_view key);  // null if absent
 std::vector<int64_t> IntsOf(const Json& object, const std::string& key);
-std::string StateOf(const Json& object);  // "READY" for the state WORKER_STATE_READY
+// Returns the field "state" without its prefix: "READY" for WORKER_STATE_READY.
+std::string StateOf(const Json& object);
 // Read durations such as "1.5s" and times such as "2026-01-02T03:04:05Z".
 std::optional<absl::Duration> DurationOf(const Json& object, const std::string& key);
 std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);

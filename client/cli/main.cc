@@ -37,7 +37,7 @@ void PrintError(const Display& display, const std::string& command, const absl::
             << std::string(InfoOf(KindOf(status)).description) << "\n";
 }
 
-absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
+absl::StatusOr<Globals> GlobalsOf(const ParsedCommandLine& parsed) {
   Globals out;
   const Arguments& given = parsed.globals;
   const auto text = [&](const char* option, const char* variable) {
@@ -57,13 +57,13 @@ absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
 }
 
 // Runs the command. Errors of the command line exit with kExitUsage before anything is called. With
-// --json there is one document on stdout in every case: if the command has printed none, it is {}
-// or the error. Ends by _Exit, because threads that RunInterruptible abandoned may still use static
-// objects.
+// --json there is one document on stdout in every case: if the command has printed no result, the
+// document is {} or the error. Ends by _Exit, because threads that RunInterruptible abandoned may
+// still use static objects.
 int Main(const std::vector<std::string>& args) {
   Terminal terminal(Display::OfProcess());
   const Display& display = terminal.display();
-  absl::StatusOr<Parsed> parsed = ParseCommandLine(Commands(), args);
+  absl::StatusOr<ParsedCommandLine> parsed = ParseCommandLine(Commands(), args);
   if (!parsed.ok()) {
     PrintError(display, "", parsed.status());
     return kExitUsage;
@@ -88,10 +88,10 @@ int Main(const std::vector<std::string>& args) {
     status = MakeError(ErrorKind::kInternal, e.what());
   }
   if (status.ok()) {
-    if (context.json() && !context.has_result()) terminal.Print("{}\n");
+    if (context.json() && !context.has_printed_result()) terminal.Print("{}\n");
   } else {
     PrintError(display, parsed->command->name, status);
-    if (context.json() && !context.has_result()) {
+    if (context.json() && !context.has_printed_result()) {
       terminal.Print(ErrorDocument(status).dump(1, ' ', false, Json::error_handler_t::replace) +
                      "\n");
     }

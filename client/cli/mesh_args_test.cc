@@ -19,7 +19,7 @@ std::string MeshText(const std::string& text, const ir::Mesh& like = {}) {
   return *mesh ? (*mesh)->ToString() : "a name";
 }
 
-TEST(ParseMesh, TakesSizesNamesOrAName) {
+TEST(ParseMesh, TakesSizesNamedAxesOrTheNameOfAMesh) {
   const ir::Mesh like{{{"data", 2, ir::AxisType::kAuto}, {"model", 4, ir::AxisType::kExplicit}}};
   EXPECT_EQ(MeshText("2x3"), "(x=2, y=3)");
   EXPECT_EQ(MeshText("4"), "(x=4)");
@@ -29,7 +29,7 @@ TEST(ParseMesh, TakesSizesNamesOrAName) {
   EXPECT_EQ(MeshText("big-one"), "a name");
 }
 
-TEST(ParseMesh, RefusesTheRest) {
+TEST(ParseMesh, RefusesOtherTexts) {
   const ir::Mesh like{{{"data", 2, ir::AxisType::kAuto}}};
   for (const char* text : {"", "2x", "x2=", "a=b", "a=2,", "2,2", "0x2", "a=-1", "a=2,a=2",
                            "99999999999999999999", "2x2x2x2x2", "65536x65536"}) {
@@ -39,7 +39,7 @@ TEST(ParseMesh, RefusesTheRest) {
   EXPECT_THAT(MeshText("2x2", like), HasSubstr("2 axes; the program's mesh (data=2) has 1"));
 }
 
-TEST(ParseSpec, BothForms) {
+TEST(ParseSpec, TakesBothForms) {
   for (const char* text : {"P('x', None, ('y','z'))", "x,-,y+z", "P('x',None,('y','z'))"}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const ir::PartitionSpec spec, ParseSpec(text));
     EXPECT_THAT(spec.dims, ElementsAre(ElementsAre("x"), ElementsAre(), ElementsAre("y", "z")));
@@ -59,14 +59,14 @@ TEST(ParseSpec, BothForms) {
   }
 }
 
-TEST(ParseInts, ListsAndRanges) {
+TEST(ParseInts, TakesListsAndRanges) {
   EXPECT_THAT(*ParseInts("0,2,4-6"), ElementsAre(0, 2, 4, 5, 6));
   for (const char* text : {"", "a", "1-", "3-1", "-1", "1,,2", "0-99999999", "1-2-3"}) {
     EXPECT_FALSE(ParseInts(text).ok()) << text;
   }
 }
 
-TEST(ParseId, NumbersAndPrintedForms) {
+TEST(ParseId, TakesNumbersAndResourceNames) {
   EXPECT_EQ(*ParseId("12", "arrays"), 12u);
   EXPECT_EQ(*ParseId("arrays/12", "arrays"), 12u);
   EXPECT_EQ(*ParseId("tenants/t/sessions/3/arrays/12", "arrays"), 12u);

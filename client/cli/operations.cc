@@ -20,7 +20,7 @@ Style StyleOf(const std::string& state) {
 }
 
 // Returns how long the operation has run or, if it has not started, how long it has waited.
-std::string TimeText(const Json& operation, absl::Time now) {
+std::string ElapsedText(const Json& operation, absl::Time now) {
   const auto created = TimeOf(operation, "createTime");
   const auto started = TimeOf(operation, "startTime");
   const auto ended = TimeOf(operation, "endTime");
@@ -47,10 +47,10 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(
       Json answer, context.ListAll("OperationService/ListOperations", request, "operations"));
   if (!arguments.Flag("canaries") && answer["operations"].is_array()) {
-    Json users = Json::array();
+    Json user_operations = Json::array();
     for (Json& o : answer["operations"])
-      if (TextOf(o, "tenant") != kSystemTenant) users.push_back(std::move(o));
-    answer["operations"] = std::move(users);
+      if (TextOf(o, "tenant") != kSystemTenant) user_operations.push_back(std::move(o));
+    answer["operations"] = std::move(user_operations);
   }
   context.PrintResult(answer, [&] {
     const absl::Time now = absl::Now();
@@ -59,9 +59,10 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
     for (const Json& o : ChildOf(answer, "operations")) {
       const std::string state = StateOf(o);
       const std::string reason = PendingReasonOrError(o);
-      table.Row({TextOf(o, "id"), TextOf(o, "kind"), TextOf(o, "name"),
-                 context.display().Colorize(StyleOf(state), state), TimeText(o, now),
-                 TextOf(o, "session"), TextOf(o, "tenant"), reason.substr(0, reason.find('\n'))});
+      table.AddRow({TextOf(o, "id"), TextOf(o, "kind"), TextOf(o, "name"),
+                    context.display().Colorize(StyleOf(state), state), ElapsedText(o, now),
+                    TextOf(o, "session"), TextOf(o, "tenant"),
+                    reason.substr(0, reason.find('\n'))});
     }
     context.PrintTable(
         table, arguments.Flag("all")
@@ -100,13 +101,13 @@ absl::Status Wait(Context& context, const Arguments& arguments) {
                                   absl::FormatDuration(context.globals().timeout), "; it is ",
                                   state, ". Wait again, or longer with --timeout"));
   }
-  progress.Done();
+  progress.Finish();
   const absl::Status failure = StatusOf(ChildOf(operation, "error"));
   if (!failure.ok() && !context.json()) return failure;
   context.PrintResult(operation, [&] {
     std::string text =
         absl::StrCat("operation ", id, " ", context.display().Colorize(Style::kGreen, "DONE"),
-                     " in ", TimeText(operation, absl::Now()));
+                     " in ", ElapsedText(operation, absl::Now()));
     const std::vector<int64_t> outputs = IntsOf(operation, "outputs");
     if (!outputs.empty()) absl::StrAppend(&text, ", made arrays ", IntsText(outputs));
     context.terminal().Print(text + "\n");
@@ -159,7 +160,7 @@ absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, J
     TESSERA_RETURN_IF_ERROR(StatusOf(ChildOf(operation, "error")));
     return operation;
   }
-  progress.Done();
+  progress.Finish();
   TESSERA_RETURN_IF_ERROR(
       context.CallUninterruptible("OperationService/CancelOperation", {{"operation", id}}));
   if (end == Context::WaitEnd::kInterrupted) {
@@ -187,7 +188,7 @@ std::vector<Command> OperationCommands() {
                  "only operators see them."),
             {.name = "session",
              .type = OptionType::kInt,
-             .value = "ID",
+             .value_name = "ID",
              .help =
                  "List only operations of this session (default: every session of the tenant)."}},
        .run = Ps},

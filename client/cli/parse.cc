@@ -23,7 +23,7 @@ constexpr size_t kColumns = 100, kHelpColumn = 30;  // width of help; column of 
 
 constexpr char kIntro[] =
     "tessera: run sharded array programs on a pool of devices, and look after the pool.";
-constexpr char kExits[] =
+constexpr char kExitCodes[] =
     "Exit codes: 0 it worked; 1 the call, or the operation that it asked for, failed;\n"
     "2 the command line is wrong; 3 there is no answer, or not in time; 130 interrupted.";
 
@@ -42,6 +42,7 @@ std::string Wrap(const std::string& text, size_t width) {
 }
 std::string WrapHelp(const std::string& text) { return Wrap(text, kColumns - kHelpColumn); }
 
+// Returns what is wrong with the value, or "" if the option takes it.
 std::string CheckValue(const Option& o, const std::string& value) {
   int64_t number = 0;
   absl::Duration duration;
@@ -61,10 +62,11 @@ std::string CheckValue(const Option& o, const std::string& value) {
 
 // Adds an option to the parser `app`, which stores the option's value in `out`.
 CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
-  const std::string letter =
+  const std::string short_flag =
       row.short_name == 0 ? "" : absl::StrCat("-", std::string(1, row.short_name));
   const std::string flags =
-      row.positional ? row.name : absl::StrCat(letter, letter.empty() ? "" : ",", "--", row.name);
+      row.positional ? row.name
+                     : absl::StrCat(short_flag, short_flag.empty() ? "" : ",", "--", row.name);
   const std::string help = WrapHelp(row.help);
   if (row.type == OptionType::kFlag) {
     return app->add_flag_function(
@@ -80,8 +82,9 @@ CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
                                                              : CLI::MultiOptionPolicy::Throw);
   option->check([&row](const std::string& value) { return CheckValue(row, value); });
-  const std::string value =
-      row.choices.empty() ? row.value : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}");
+  const std::string value = row.choices.empty()
+                                ? row.value_name
+                                : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}");
   option->type_name(value);
   // Write the default value here, because the versions of CLI11 write it in different ways.
   if (!row.default_value.empty()) option->option_text(absl::StrCat(value, "=", row.default_value));
@@ -94,9 +97,9 @@ std::string TimeoutText(const Command& command) {
                       ", or what --timeout says.");
 }
 
-bool IsOption(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+bool LooksLikeOption(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-std::vector<std::string> NamesBelow(const CLI::App& app) {
+std::vector<std::string> SubcommandNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(below->get_name());
@@ -105,7 +108,7 @@ std::vector<std::string> NamesBelow(const CLI::App& app) {
 
 // Returns the error of a command line, with advice such as "tessera copy --help says what it
 // takes".
-absl::Status WrongLine(const std::string& fault, const std::string& what_to_do) {
+absl::Status CommandLineError(const std::string& fault, const std::string& what_to_do) {
   return UsageError(fault, absl::EndsWith(fault, "?") ? " " : ". ", what_to_do);
 }
 
@@ -113,16 +116,16 @@ absl::Status WrongLine(const std::string& fault, const std::string& what_to_do) 
 class Grammar {
  public:
   explicit Grammar(const std::vector<Command>& commands);
-  absl::StatusOr<Parsed> Parse(const std::vector<std::string>& args);
+  absl::StatusOr<ParsedCommandLine> Parse(const std::vector<std::string>& args);
   absl::StatusOr<std::string> HelpOn(const std::vector<std::string>& words) const;
 
  private:
   // Returns the error that `word`, which may be empty, is no subcommand of `app`.
-  absl::Status NoCommand(const CLI::App& app, const std::string& word) const;
+  absl::Status NoSuchCommand(const CLI::App& app, const std::string& word) const;
   // Returns the command words of `app`, such as "mesh create".
   static std::string PathTo(const CLI::App& app);
   // Returns the error for words that CLI11 did not accept: an unknown option or an extra argument.
-  std::string Unexpected(const CLI::App& app, const std::vector<std::string>& left) const;
+  std::string DescribeUnexpected(const CLI::App& app, const std::vector<std::string>& left) const;
 
   CLI::App app_{kIntro, "tessera"};
   std::map<const CLI::App*, const Command*> rows_;  // no entry for a mere group, such as "mesh"
@@ -143,7 +146,7 @@ Grammar::Grammar(const std::vector<Command>& commands) {
   app_.set_version_flag("--version", VersionText("tessera"), "The version of this program.")
       ->group(group);
   // Options that a command does not have are looked up among the global ones.
-  app_.fallthrough()->require_subcommand(1)->footer(kExits);
+  app_.fallthrough()->require_subcommand(1)->footer(kExitCodes);
   std::map<std::string, CLI::App*> parents;  // the parsers, by first word
   for (const Command& c : commands) {
     const std::vector<std::string> words = absl::StrSplit(c.name, ' ');
@@ -159,7 +162,7 @@ Grammar::Grammar(const std::vector<Command>& commands) {
     if (words.size() > 1) {
       const bool is_command = rows_.count(parent) > 0;  // "workers" lists, "workers rm" removes
       parent->require_subcommand(is_command ? 0 : 1, 1);
-      if (!is_command) parent->description(absl::StrJoin(NamesBelow(*parent), ", "));
+      if (!is_command) parent->description(absl::StrJoin(SubcommandNames(*parent), ", "));
     }
     for (const Option& o : c.options) AddOption(app, o, &arguments_);
     app->footer(Wrap(absl::StrCat(c.details, c.details.empty() ? "" : "\n\n", TimeoutText(c),
@@ -174,28 +177,29 @@ std::string Grammar::PathTo(const CLI::App& app) {
   return absl::StrCat(above, above.empty() ? "" : " ", app.get_name());
 }
 
-absl::Status Grammar::NoCommand(const CLI::App& app, const std::string& word) const {
+absl::Status Grammar::NoSuchCommand(const CLI::App& app, const std::string& word) const {
   const std::string path = PathTo(app);
-  const std::vector<std::string> names = NamesBelow(app);
+  const std::vector<std::string> names = SubcommandNames(app);
   if (word.empty() && !path.empty()) {
     return UsageError(path, ": which? ", path, " ",
                       absl::StrJoin(names, absl::StrCat(", ", path, " ")));
   }
-  return WrongLine(word.empty()
-                       ? "no command was given"
-                       : absl::StrCat("there is no command ", path, path.empty() ? "" : " ", word,
-                                      DidYouMean(word, names)),
-                   "tessera --help lists the commands");
+  return CommandLineError(word.empty()
+                              ? "no command was given"
+                              : absl::StrCat("there is no command ", path, path.empty() ? "" : " ",
+                                             word, DidYouMean(word, names)),
+                          "tessera --help lists the commands");
 }
 
-std::string Grammar::Unexpected(const CLI::App& app, const std::vector<std::string>& left) const {
+std::string Grammar::DescribeUnexpected(const CLI::App& app,
+                                        const std::vector<std::string>& left) const {
   // The words after an unknown option are probably the option's value, so the option is reported.
-  const auto option = std::find_if(left.begin(), left.end(), IsOption);
+  const auto option = std::find_if(left.begin(), left.end(), LooksLikeOption);
   if (option == left.end()) return absl::StrCat("'", left[0], "' is one argument too many");
   const std::string flag = option->substr(0, option->find('='));
   std::vector<std::string> names;
-  for (const CLI::App* at : {&app, &app_}) {
-    for (const CLI::Option* o : at->get_options())
+  for (const CLI::App* parser : {&app, &app_}) {
+    for (const CLI::Option* o : parser->get_options())
       if (o->nonpositional()) names.push_back(o->get_name());
   }
   return absl::StrCat("there is no option ", flag, DidYouMean(flag, names));
@@ -204,10 +208,10 @@ std::string Grammar::Unexpected(const CLI::App& app, const std::vector<std::stri
 // Lets CLI11 parse, and words the errors itself. CLI11 stops at the first fault that it finds,
 // which is often not the cause: a mistyped option, say, leads to a missing argument. So the words
 // that are left over are looked at as well, and the cause is reported with a suggestion.
-absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
-  Parsed parsed;
+absl::StatusOr<ParsedCommandLine> Grammar::Parse(const std::vector<std::string>& args) {
+  ParsedCommandLine parsed;
   std::string fault;
-  bool extras = false;
+  bool has_extras = false;
   try {
     app_.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
@@ -215,30 +219,31 @@ absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
       parsed.output = app_.help();
       return parsed;
     }
-    extras = true;
+    has_extras = true;
   } catch (const CLI::CallForVersion& version) {
     parsed.output = version.what();
     return parsed;
   } catch (const CLI::ParseError& e) {
     fault = e.what();
-    extras = dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr;
+    has_extras = dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr;
   }
   const CLI::App* chosen = &app_;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands()[0];
   std::vector<std::string> left = app_.remaining(/*recurse=*/true);
   std::erase(left, "--");  // CLI11 returns the separator, too
   // A missing argument may be due to a mistyped option, so the option is reported first.
-  if (extras || std::any_of(left.begin(), left.end(), IsOption)) fault = Unexpected(*chosen, left);
+  if (has_extras || std::any_of(left.begin(), left.end(), LooksLikeOption))
+    fault = DescribeUnexpected(*chosen, left);
   const auto row = rows_.find(chosen);
   if (row == rows_.end()) {
     const auto word =
-        std::find_if(left.begin(), left.end(), [](const auto& w) { return !IsOption(w); });
-    return NoCommand(*chosen, word == left.end() ? "" : *word);
+        std::find_if(left.begin(), left.end(), [](const auto& w) { return !LooksLikeOption(w); });
+    return NoSuchCommand(*chosen, word == left.end() ? "" : *word);
   }
   if (!fault.empty()) {
     const std::string& name = row->second->name;
-    return WrongLine(absl::StrCat(name, ": ", fault),
-                     absl::StrCat("tessera ", name, " --help says what it takes"));
+    return CommandLineError(absl::StrCat(name, ": ", fault),
+                            absl::StrCat("tessera ", name, " --help says what it takes"));
   }
   parsed.command = row->second;
   for (const Option& o : parsed.command->options)
@@ -253,11 +258,11 @@ absl::StatusOr<std::string> Grammar::HelpOn(const std::vector<std::string>& word
   for (const std::string& word : words) {
     const auto below =
         at->get_subcommands([&](const CLI::App* app) { return app->get_name() == word; });
-    if (below.empty()) return NoCommand(*at, word);
+    if (below.empty()) return NoSuchCommand(*at, word);
     at = below[0];
   }
   if (words.empty()) return app_.help();
-  if (rows_.count(at) == 0) return NoCommand(*at, "");
+  if (rows_.count(at) == 0) return NoSuchCommand(*at, "");
   const std::string above = PathTo(*at->get_parent());
   return at->help(absl::StrCat("tessera", above.empty() ? "" : " ", above));
 }
@@ -268,20 +273,20 @@ const std::vector<Option>& GlobalOptions() {
   static const auto* const options = new std::vector<Option>{
       {.name = "address",
        .short_name = 'a',
-       .value = "HOST:PORT",
+       .value_name = "HOST:PORT",
        .help = "Address of the coordinator (default: TESSERA_ADDRESS)."},
       {.name = "ca-file",
-       .value = "FILE",
+       .value_name = "FILE",
        .help = "PEM file of the cluster's CA (default: TESSERA_CA_FILE). With it, all connections "
                "use TLS."},
       {.name = "token-file",
-       .value = "FILE",
+       .value_name = "FILE",
        .help = "File that holds the token (default: the variable TESSERA_TOKEN, which holds the "
                "token itself)."},
       Flag("insecure", "Allow plain text to other machines."),
       {.name = "timeout",
        .type = OptionType::kDuration,
-       .value = "DURATION",
+       .value_name = "DURATION",
        .help = "How long the command may wait in all: 500ms, 30s, 10m."},
       Flag("json",
            "Print one JSON document: the coordinator's answer in protobuf's JSON mapping or, for "
@@ -290,13 +295,13 @@ const std::vector<Option>& GlobalOptions() {
   return *options;
 }
 
-absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
-                                        const std::vector<std::string>& args) {
+absl::StatusOr<ParsedCommandLine> ParseCommandLine(const std::vector<Command>& commands,
+                                                   const std::vector<std::string>& args) {
   Grammar grammar(commands);
   if (!args.empty() && args[0] != "help") return grammar.Parse(args);
   std::vector<std::string> words(args.empty() ? args.end() : args.begin() + 1, args.end());
-  std::erase_if(words, IsOption);
-  Parsed parsed;
+  std::erase_if(words, LooksLikeOption);
+  ParsedCommandLine parsed;
   TESSERA_ASSIGN_OR_RETURN(parsed.output, grammar.HelpOn(words));
   return parsed;
 }

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 absl::Status Nothing(Context&, const Arguments&) { return absl::OkStatus(); }
 
 // Returns a command table with every type of option, and with commands of one and of two words.
-const std::vector<Command>& Table() {
+const std::vector<Command>& TestCommands() {
   static const auto* const table = new std::vector<Command>{
       {.name = "copy",
        .group = "Things",
@@ -26,18 +26,18 @@ const std::vector<Command>& Table() {
             {.name = "tag",
              .short_name = 't',
              .type = OptionType::kTexts,
-             .value = "TAG",
+             .value_name = "TAG",
              .help = "A tag."},
             {.name = "times",
              .type = OptionType::kInt,
-             .value = "N",
+             .value_name = "N",
              .help = "How often.",
              .default_value = "1"},
             {.name = "every",
              .type = OptionType::kDuration,
-             .value = "DURATION",
+             .value_name = "DURATION",
              .help = "How often."},
-            {.name = "kind", .value = "KIND", .help = "Of what.", .choices = {"a", "b"}},
+            {.name = "kind", .value_name = "KIND", .help = "Of what.", .choices = {"a", "b"}},
             {.name = "force", .short_name = 'f', .type = OptionType::kFlag, .help = "Really."}},
        .run = Nothing},
       {.name = "thing make", .group = "Things", .summary = "Makes one.", .run = Nothing},
@@ -46,14 +46,14 @@ const std::vector<Command>& Table() {
   return *table;
 }
 
-absl::StatusOr<Parsed> Parse(const std::vector<std::string>& args) {
-  return ParseCommandLine(Table(), args);
+absl::StatusOr<ParsedCommandLine> Parse(const std::vector<std::string>& args) {
+  return ParseCommandLine(TestCommands(), args);
 }
 
-TEST(ParseCommandLine, GivesWhatTheRowTakes) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(
-      const Parsed p, Parse({"copy", "x", "y", "z", "-t", "1", "--tag=2", "--times", "7", "--every",
-                             "1500ms", "--kind=b", "-f"}));
+TEST(ParseCommandLine, ReturnsTheValuesOfEveryOptionType) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine p,
+                               Parse({"copy", "x", "y", "z", "-t", "1", "--tag=2", "--times", "7",
+                                      "--every", "1500ms", "--kind=b", "-f"}));
   ASSERT_NE(p.command, nullptr);
   EXPECT_EQ(p.command->name, "copy");
   EXPECT_EQ(p.arguments.Text("FROM"), "x");
@@ -65,8 +65,8 @@ TEST(ParseCommandLine, GivesWhatTheRowTakes) {
   EXPECT_TRUE(p.arguments.Flag("force"));
 }
 
-TEST(ParseCommandLine, WhatIsNotGivenIsTheInitialOrEmpty) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse({"copy", "x"}));
+TEST(ParseCommandLine, AbsentOptionsHaveTheirDefaultOrAreEmpty) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine p, Parse({"copy", "x"}));
   EXPECT_EQ(p.arguments.Int("times"), 1);
   EXPECT_FALSE(p.arguments.Has("times"));
   EXPECT_FALSE(p.arguments.Flag("force"));
@@ -74,9 +74,10 @@ TEST(ParseCommandLine, WhatIsNotGivenIsTheInitialOrEmpty) {
   EXPECT_EQ(p.arguments.Text("kind"), "");
 }
 
-TEST(ParseCommandLine, GlobalOptionsStandOnEitherSide) {
+TEST(ParseCommandLine, GlobalOptionsMayStandBeforeOrAfterTheCommand) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
-      const Parsed p, Parse({"--address", "a:1", "--json", "thing", "make", "--address", "b:2"}));
+      const ParsedCommandLine p,
+      Parse({"--address", "a:1", "--json", "thing", "make", "--address", "b:2"}));
   EXPECT_EQ(p.command->name, "thing make");
   EXPECT_EQ(p.globals.Text("address"), "b:2");
   EXPECT_TRUE(p.globals.Flag("json"));
@@ -84,13 +85,14 @@ TEST(ParseCommandLine, GlobalOptionsStandOnEitherSide) {
 }
 
 TEST(ParseCommandLine, NegativeNumbersAndDashesAreValues) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse({"copy", "-", "--tag=-3"}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine p, Parse({"copy", "-", "--tag=-3"}));
   EXPECT_EQ(p.arguments.Text("FROM"), "-");
   EXPECT_THAT(p.arguments.Texts("tag"), ElementsAre("-3"));
 }
 
-TEST(ParseCommandLine, ValuesMayBeNamedAsCommands) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse({"copy", "thing", "copy", "--tag", "thing"}));
+TEST(ParseCommandLine, ValuesMayEqualNamesOfCommands) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine p,
+                               Parse({"copy", "thing", "copy", "--tag", "thing"}));
   EXPECT_EQ(p.arguments.Text("FROM"), "thing");
   EXPECT_THAT(p.arguments.Texts("TO"), ElementsAre("copy"));
   EXPECT_THAT(p.arguments.Texts("tag"), ElementsAre("thing"));
@@ -121,35 +123,35 @@ TEST(ParseCommandLine, ErrorsSayWhatWasExpectedAndExitWithUsage) {
       {{"--json"}, "no command was given"},
   };
   for (const auto& row : rows) {
-    const absl::StatusOr<Parsed> p = Parse(row.args);
+    const absl::StatusOr<ParsedCommandLine> p = Parse(row.args);
     EXPECT_THAT(p, StatusIs(absl::StatusCode::kInvalidArgument, row.said));
     EXPECT_EQ(ExitCodeOf(p.status()), kExitUsage);
   }
 }
 
-TEST(ParseCommandLine, HelpComesBeforeWhatIsMissing) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed all, Parse({"--help"}));
+TEST(ParseCommandLine, HelpIsPrintedEvenIfArgumentsAreMissing) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine all, Parse({"--help"}));
   EXPECT_EQ(all.command, nullptr);
   EXPECT_THAT(all.output, HasSubstr("make, drop"));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed one, Parse({"copy", "--help"}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine one, Parse({"copy", "--help"}));
   EXPECT_EQ(one.command, nullptr);
   EXPECT_THAT(one.output, HasSubstr("Usage: tessera copy [OPTIONS] FROM [TO...]"));
   EXPECT_THAT(one.output, HasSubstr("--times N=1"));
   EXPECT_THAT(one.output, HasSubstr("--kind {a,b}"));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed none, Parse({}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine none, Parse({}));
   EXPECT_EQ(none.output, all.output);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed help, Parse({"help"}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine help, Parse({"help"}));
   EXPECT_EQ(help.output, all.output);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed on_copy, Parse({"help", "copy"}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine on_copy, Parse({"help", "copy"}));
   EXPECT_EQ(on_copy.output, one.output);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed on_two, Parse({"help", "thing", "make"}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine on_two, Parse({"help", "thing", "make"}));
   EXPECT_THAT(on_two.output, HasSubstr("Usage: tessera thing make"));
 }
 
 TEST(ParseCommandLine, TheVersionNeedsNoCommand) {
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{"--version"}, {"copy", "--version"}, {"thing", "--version"}}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse(args));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const ParsedCommandLine p, Parse(args));
     EXPECT_EQ(p.command, nullptr);
     EXPECT_THAT(p.output, HasSubstr("tessera "));
   }

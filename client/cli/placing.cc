@@ -19,13 +19,13 @@ constexpr const char* kAxisTypes[] = {"AXIS_TYPE_AUTO", "AXIS_TYPE_EXPLICIT", "A
 }  // namespace
 
 Option MeshOption(const std::string& help) {
-  return {.name = "mesh", .short_name = 'm', .value = "MESH", .help = help};
+  return {.name = "mesh", .short_name = 'm', .value_name = "MESH", .help = help};
 }
 
 Option SpecOption() {
   return {.name = "spec",
           .short_name = 's',
-          .value = "SPEC",
+          .value_name = "SPEC",
           .help =
               "Mesh axes that shard each dim: \"data,-,x+y\" or, as programs write it, \"P('data', "
               "None, ('x','y'))\". Without it, every device gets the whole array."};
@@ -35,7 +35,7 @@ Option DevicesOption() {
   return {
       .name = "devices",
       .short_name = 'd',
-      .value = "IDS",
+      .value_name = "IDS",
       .help =
           "Devices of the mesh, in row-major order: 0,2,4-7 (default: the first healthy devices)."};
 }

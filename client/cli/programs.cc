@@ -34,8 +34,8 @@ namespace {
 
 constexpr absl::Duration kInterruptPollInterval = absl::Milliseconds(500);  // checks for Ctrl-C
 
-// The program that a command line names.
-struct Source {
+// A program that a command line names, and where it runs.
+struct LoadedProgram {
   ir::Program program;
   std::vector<int64_t> devices;  // from a named mesh or --devices; may be empty
 };
@@ -50,10 +50,10 @@ absl::StatusOr<ir::Program> ProgramOfArtifact(std::string_view bytes) {
 // Reads the program and applies --mesh and --devices. --mesh changes the program's text before it
 // is parsed, so that all checks see the final sizes. An artifact has no such text and fixes its
 // mesh.
-absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
+absl::StatusOr<LoadedProgram> LoadProgram(Context& context, const Arguments& arguments) {
   const std::string path = arguments.Text("PROGRAM");
   TESSERA_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
-  Source out;
+  LoadedProgram out;
   const bool is_artifact = ir::stablehlo::IsArtifact(text);
   if (is_artifact && arguments.Has("mesh")) {
     return UsageError("--mesh: ", path,
@@ -63,9 +63,9 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   if (arguments.Has("mesh")) {
     const std::string mesh = arguments.Text("mesh");
     // A text that begins with a digit or contains '=' gives sizes, not a name.
-    const bool sizes = absl::StrContains(mesh, '=') ||
-                       (!mesh.empty() && std::isdigit(static_cast<unsigned char>(mesh[0])));
-    if (sizes) {
+    const bool gives_sizes = absl::StrContains(mesh, '=') ||
+                             (!mesh.empty() && std::isdigit(static_cast<unsigned char>(mesh[0])));
+    if (gives_sizes) {
       TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, mesh));
     } else {
       TESSERA_ASSIGN_OR_RETURN(NamedMesh named, FindMesh(context, mesh));
@@ -91,19 +91,20 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
 
 // Returns the cluster at the address, or one inside this process with enough devices for the
 // program. `advice` is appended to the error for a mesh that is too large for this process.
-absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const Source& source,
-                                                         Context::SessionScope scope,
-                                                         const std::string& advice = "") {
-  int64_t count = source.program.mesh().num_devices();
-  for (int64_t d : source.devices) count = std::max(count, d + 1);
+absl::StatusOr<std::shared_ptr<api::Service>> ConnectForProgram(Context& context,
+                                                                const LoadedProgram& loaded,
+                                                                Context::SessionScope scope,
+                                                                const std::string& advice = "") {
+  int64_t count = loaded.program.mesh().num_devices();
+  for (int64_t d : loaded.devices) count = std::max(count, d + 1);
   if (!context.has_address() && count > kEmbeddedDevicesMax) {
     return MakeError(
         ErrorKind::kNotEnoughDevices,
-        absl::StrCat("mesh ", source.program.mesh().ToString(), ": ", count,
+        absl::StrCat("mesh ", loaded.program.mesh().ToString(), ": ", count,
                      " devices are needed; a cluster inside this process has at most ",
                      kEmbeddedDevicesMax, ". Give the address of a larger one", advice));
   }
-  return context.service(scope, static_cast<int>(std::min<int64_t>(count, kEmbeddedDevicesMax)));
+  return context.Connect(scope, static_cast<int>(std::min<int64_t>(count, kEmbeddedDevicesMax)));
 }
 
 absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Arguments& arguments,
@@ -139,21 +140,21 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
   while (true) {
     if (Context::Interrupted()) {
       TESSERA_RETURN_IF_ERROR(service->Cancel(operation));
-      progress.Done();
+      progress.Finish();
       return Context::InterruptedError(
           absl::StrCat("interrupted: operation ", operation, " was cancelled"));
     }
-    absl::StatusOr<api::Operation> state =
+    absl::StatusOr<api::Operation> record =
         service->WaitOperation(operation, std::min(kInterruptPollInterval, context.left()));
-    TESSERA_RETURN_IF_ERROR(state);
-    switch (state->state) {
+    TESSERA_RETURN_IF_ERROR(record);
+    switch (record->state) {
       case api::OperationState::kDone:
         return absl::OkStatus();
       case api::OperationState::kFailed:
       case api::OperationState::kCancelled:
-        return state->error;
+        return record->error;
       case api::OperationState::kPending:
-        progress.SetState(absl::StrCat("waits: ", ReplaceControlChars(state->pending_reason)));
+        progress.SetState(absl::StrCat("waits: ", ReplaceControlChars(record->pending_reason)));
         break;
       case api::OperationState::kRunning:
         progress.SetState("runs");
@@ -218,22 +219,22 @@ std::string ResultsText(const Display& display, const api::RunResult& result, bo
 // progress, and the wait shows why the run waits. With --keep the session is the tenant's own, so
 // that the results outlive the command.
 absl::Status Run(Context& context, const Arguments& arguments) {
-  TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
+  TESSERA_ASSIGN_OR_RETURN(const LoadedProgram loaded, LoadProgram(context, arguments));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> inputs,
-                           InputsOf(context, arguments, source.program));
+                           InputsOf(context, arguments, loaded.program));
   const bool keep = arguments.Flag("keep");
   if (keep && !context.has_address()) {
     return UsageError("--keep needs a cluster that outlives the command: give --address");
   }
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::shared_ptr<api::Service> service,
-      ServiceFor(context, source,
-                 keep ? Context::SessionScope::kPersistent : Context::SessionScope::kCommand));
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service,
+                           ConnectForProgram(context, loaded,
+                                             keep ? Context::SessionScope::kPersistent
+                                                  : Context::SessionScope::kCommand));
   api::CompileRequest compile;
-  compile.program = source.program;
-  compile.devices = source.devices;
+  compile.program = loaded.program;
+  compile.devices = loaded.devices;
   compile.name =
-      arguments.Has("name") ? arguments.Text("name") : std::string(source.program.entry->name);
+      arguments.Has("name") ? arguments.Text("name") : std::string(loaded.program.entry->name);
   std::optional<TransferMeter> meter;  // set while inputs are put
   api::RunOptions options;
   options.deadline = context.deadline();
@@ -269,27 +270,29 @@ absl::Status Run(Context& context, const Arguments& arguments) {
 // Returns the plan in the form of the response of ExplainProgram. The coordinator plans without
 // compiling. Inside this process the plan comes with a compiled executable, unless `device_memory`
 // is not 0: then the plan is for absent devices with this much memory each.
-absl::StatusOr<Json> PlanOf(Context& context, const Source& source, int64_t device_memory) {
+absl::StatusOr<Json> RequestPlan(Context& context, const LoadedProgram& loaded,
+                                 int64_t device_memory) {
   if (context.has_address()) {
     TESSERA_ASSIGN_OR_RETURN(Json program,
-                             ParseJson(remote::JsonOf(source.program), "the program"));
+                             ParseJson(remote::JsonOf(loaded.program), "the program"));
     Json request = {{"program", std::move(program)}};
-    if (!source.devices.empty()) request["devices"] = source.devices;
+    if (!loaded.devices.empty()) request["devices"] = loaded.devices;
     if (device_memory > 0) request["deviceMemoryBytes"] = std::to_string(device_memory);
     return context.Call("ProgramService/ExplainProgram", request);
   }
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<api::Service> service,
       device_memory > 0
-          ? context.service(Context::SessionScope::kCommand, 1)
-          : ServiceFor(context, source, Context::SessionScope::kCommand,
-                       ", or say --device-memory 80GiB to plan for devices that are absent"));
+          ? context.Connect(Context::SessionScope::kCommand, 1)
+          : ConnectForProgram(
+                context, loaded, Context::SessionScope::kCommand,
+                ", or say --device-memory 80GiB to plan for devices that are absent"));
   api::CompileRequest compile;
   compile.plan_only = device_memory > 0;
   compile.device_memory_bytes = device_memory;
-  compile.program = source.program;
-  compile.devices = source.devices;
-  compile.name = source.program.entry->name;
+  compile.program = loaded.program;
+  compile.devices = loaded.devices;
+  compile.name = loaded.program.entry->name;
   compile.explain = true;
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply plan,
                            context.RunInterruptible<api::CompileReply>(
@@ -324,17 +327,17 @@ absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
 // for output that people read.
 absl::Status Explain(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const int64_t device_memory, DeviceMemoryOf(arguments));
-  TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
-  if (device_memory > 0 && !source.devices.empty()) {
+  TESSERA_ASSIGN_OR_RETURN(const LoadedProgram loaded, LoadProgram(context, arguments));
+  if (device_memory > 0 && !loaded.devices.empty()) {
     return UsageError(
         "--device-memory is for devices that are absent; --devices, or a mesh of the cluster, "
         "names devices that exist");
   }
-  TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanOf(context, source, device_memory));
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, RequestPlan(context, loaded, device_memory));
   const Json& json = ChildOf(answer, "json");
   TESSERA_ASSIGN_OR_RETURN(
       internal::PlanView plan,
-      internal::MakePlanView(source.program, json.is_string() ? json.get<std::string>() : ""));
+      internal::MakePlanView(loaded.program, json.is_string() ? json.get<std::string>() : ""));
   plan.devices = IntsOf(answer, "devices");
   if (static_cast<int64_t>(plan.devices.size()) != plan.mesh.num_devices()) plan.devices.clear();
   if (context.has_address() && !context.json() && !plan.devices.empty()) {
@@ -360,9 +363,9 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
 }
 
 absl::Status Export(Context& context, const Arguments& arguments) {
-  TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
-  TESSERA_RETURN_IF_ERROR(ir::Verify(source.program));
-  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ir::stablehlo::ExportProgram(source.program));
+  TESSERA_ASSIGN_OR_RETURN(const LoadedProgram loaded, LoadProgram(context, arguments));
+  TESSERA_RETURN_IF_ERROR(ir::Verify(loaded.program));
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ir::stablehlo::ExportProgram(loaded.program));
   TESSERA_ASSIGN_OR_RETURN(
       const ir::stablehlo::Artifact artifact,
       ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
@@ -399,7 +402,7 @@ std::vector<Command> ProgramCommands() {
             {.name = "input",
              .short_name = 'i',
              .type = OptionType::kTexts,
-             .value = "VALUE",
+             .value_name = "VALUE",
              .help = "Value of a parameter, one per parameter and in order: FILE.npy, FILE.json, "
                      "JSON such as [1, 2], or zeros, ones, count. Without any, every parameter is "
                      "count: 0, 1, 2, ..."},
@@ -407,11 +410,11 @@ std::vector<Command> ProgramCommands() {
             DevicesOption(),
             {.name = "out",
              .short_name = 'o',
-             .value = "DIR",
+             .value_name = "DIR",
              .help = "Write each result to DIR/resultN.npy."},
             Flag("keep", "Leave the results on the devices and print their ids."),
             {.name = "name",
-             .value = "NAME",
+             .value_name = "NAME",
              .help =
                  "Name of the program in top, ps and errors (default: the name of the function)."}},
        .timeout = absl::Minutes(10),
@@ -426,7 +429,7 @@ std::vector<Command> ProgramCommands() {
                    mesh,
                    DevicesOption(),
                    {.name = "device-memory",
-                    .value = "SIZE",
+                    .value_name = "SIZE",
                     .help = "Plan for absent devices, as many as the mesh has, each with this much "
                             "memory: 80GiB."},
                    Flag("text",
@@ -436,7 +439,7 @@ std::vector<Command> ProgramCommands() {
                         "Print the sharding of each line, to be written into the program, instead "
                         "of the picture."),
                    {.name = "svg",
-                    .value = "FILE",
+                    .value_name = "FILE",
                     .help = "Also draw the arguments and results into this SVG file."}},
        .timeout = absl::Minutes(5),
        .details =
@@ -455,7 +458,7 @@ std::vector<Command> ProgramCommands() {
                    mesh,
                    {.name = "out",
                     .short_name = 'o',
-                    .value = "FILE",
+                    .value_name = "FILE",
                     .help = "The file to write, such as model.mlirbc.",
                     .required = true}},
        .details =

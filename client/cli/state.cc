@@ -15,7 +15,7 @@ namespace {
 absl::Status Backup(Context& context, const Arguments& arguments) {
   const std::string folder = arguments.Has("state-dir")
                                  ? arguments.Text("state-dir")
-                                 : StateDir(DefaultStateDir()).File("coordinator", "state");
+                                 : StateDir(DefaultStateDir()).FilePath("coordinator", "state");
   const std::string to = arguments.Text("to");
   TESSERA_RETURN_IF_ERROR(context.RunInterruptible(
       "state backup", [folder, to] { return state_file::Backup(folder, to); }));
@@ -43,7 +43,7 @@ absl::Status Check(Context& context, const Arguments& arguments) {
                               report.build));
     Table table({"ROWS OF", "ROWS", "BYTES"});
     for (const state_file::Table& t : report.tables)
-      table.Row({t.name, absl::StrCat(t.rows), absl::StrCat(t.bytes)});
+      table.AddRow({t.name, absl::StrCat(t.rows), absl::StrCat(t.bytes)});
     context.PrintTable(table, "no rows");
   });
   return absl::OkStatus();
@@ -59,11 +59,11 @@ std::vector<Command> StateCommands() {
        .summary = "Copies a coordinator's state into one file.",
        .options =
            {{.name = "state-dir",
-             .value = "DIR",
+             .value_name = "DIR",
              .help =
                  "State folder of the coordinator (default: the state folder of `tessera up`)."},
             {.name = "to",
-             .value = "FILE",
+             .value_name = "FILE",
              .help = "File to write the copy to, which must not exist.",
              .required = true}},
        .timeout = absl::InfiniteDuration(),

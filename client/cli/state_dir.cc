@@ -47,8 +47,8 @@ bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want)
 // and has all the names.
 bool IsStillValid(const StateDir& dir, const std::string& member, const std::string& ca_pem,
                   const pki::CertificateSpec& spec, absl::Time now) {
-  const auto cert = ReadWholeFile(dir.File(member, "cert.pem"));
-  const auto key = ReadWholeFile(dir.File(member, "key.pem"));
+  const auto cert = ReadWholeFile(dir.FilePath(member, "cert.pem"));
+  const auto key = ReadWholeFile(dir.FilePath(member, "key.pem"));
   if (!cert.ok() || !key.ok() || !pki::CheckPair(*cert, *key).ok()) return false;
   if (!pki::CheckIssuedBy(*cert, ca_pem).ok()) return false;
   const auto info = pki::Describe(*cert);
@@ -60,15 +60,15 @@ absl::Status PrepareMember(const StateDir& dir, const std::string& member,
                            const pki::CertificateSpec& spec, absl::Time now) {
   TESSERA_RETURN_IF_ERROR(MakeDirectory(dir.path() + "/" + member));
   pki::Credential ca;
-  TESSERA_ASSIGN_OR_RETURN(ca.cert_pem, ReadWholeFile(dir.File("ca", "ca.pem")));
-  TESSERA_ASSIGN_OR_RETURN(ca.key_pem, ReadWholeFile(dir.File("ca", "ca.key")));
+  TESSERA_ASSIGN_OR_RETURN(ca.cert_pem, ReadWholeFile(dir.FilePath("ca", "ca.pem")));
+  TESSERA_ASSIGN_OR_RETURN(ca.key_pem, ReadWholeFile(dir.FilePath("ca", "ca.key")));
   TESSERA_RETURN_IF_ERROR(
-      ReplaceFile(dir.File(member, "ca.pem"), ca.cert_pem, /*is_private=*/false));
+      ReplaceFile(dir.FilePath(member, "ca.pem"), ca.cert_pem, /*is_private=*/false));
   if (IsStillValid(dir, member, ca.cert_pem, spec, now)) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(const pki::Credential issued, pki::Issue(ca, spec, now));
   TESSERA_RETURN_IF_ERROR(
-      ReplaceFile(dir.File(member, "key.pem"), issued.key_pem, /*is_private=*/true));
-  return ReplaceFile(dir.File(member, "cert.pem"), issued.cert_pem, /*is_private=*/false);
+      ReplaceFile(dir.FilePath(member, "key.pem"), issued.key_pem, /*is_private=*/true));
+  return ReplaceFile(dir.FilePath(member, "cert.pem"), issued.cert_pem, /*is_private=*/false);
 }
 
 absl::StatusOr<std::vector<TokenRecord>> ReadTokens(const std::string& path) {
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<TokenRecord>> ReadTokens(const std::string& path) {
 
 }  // namespace
 
-bool IsAddress(const std::string& text) {
+bool IsIpAddress(const std::string& text) {
   in6_addr address;
   return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
          inet_pton(AF_INET6, text.c_str(), &address) == 1;
@@ -114,7 +114,7 @@ absl::Status MakeDirectory(const std::string& path) {
 absl::Status StateDir::PrepareCa(absl::Time now) const {
   TESSERA_RETURN_IF_ERROR(MakeDirectory(path_));
   TESSERA_RETURN_IF_ERROR(MakeDirectory(path_ + "/ca"));
-  const std::string cert_file = File("ca", "ca.pem"), key_file = File("ca", "ca.key");
+  const std::string cert_file = FilePath("ca", "ca.pem"), key_file = FilePath("ca", "ca.key");
   if (Exists(cert_file) || Exists(key_file)) {
     TESSERA_ASSIGN_OR_RETURN(const std::string cert, ReadWholeFile(cert_file));
     TESSERA_ASSIGN_OR_RETURN(const std::string key, ReadWholeFile(key_file));
@@ -126,12 +126,12 @@ absl::Status StateDir::PrepareCa(absl::Time now) const {
 }
 
 absl::Status StateDir::PrepareTokens(absl::Time now) const {
-  const std::string tokens_file = File("coordinator", "tokens"),
-                    token_file = File("client", "token");
+  const std::string tokens_file = FilePath("coordinator", "tokens"),
+                    admin_token_file = FilePath("client", "token");
   std::vector<TokenRecord> records;
   if (Exists(tokens_file)) {
     TESSERA_ASSIGN_OR_RETURN(records, ReadTokens(tokens_file));
-    if (Exists(token_file)) return absl::OkStatus();
+    if (Exists(admin_token_file)) return absl::OkStatus();
   }
   TokenRecord admin;
   // If the text of the first token is lost, a second token is made, which needs another name.
@@ -144,12 +144,13 @@ absl::Status StateDir::PrepareTokens(absl::Time now) const {
   // Write the file with the hash before the file with the text. If only the text were written, the
   // token would be useless and would never be replaced.
   TESSERA_RETURN_IF_ERROR(ReplaceFile(tokens_file, FormatTokenFile(records), /*is_private=*/true));
-  return ReplaceFile(token_file, text + "\n", /*is_private=*/true);
+  return ReplaceFile(admin_token_file, text + "\n", /*is_private=*/true);
 }
 
 std::vector<std::string> StateDir::TlsFlags(const std::string& member) const {
-  return {"--tls-cert-file=" + File(member, "cert.pem"),
-          "--tls-key-file=" + File(member, "key.pem"), "--tls-ca-file=" + File(member, "ca.pem")};
+  return {"--tls-cert-file=" + FilePath(member, "cert.pem"),
+          "--tls-key-file=" + FilePath(member, "key.pem"),
+          "--tls-ca-file=" + FilePath(member, "ca.pem")};
 }
 
 absl::Status StateDir::Prepare(const std::vector<std::string>& names, absl::Time now) const {
@@ -157,11 +158,11 @@ absl::Status StateDir::Prepare(const std::vector<std::string>& names, absl::Time
   pki::CertificateSpec spec;
   spec.common_name = "tessera-coordinator";
   spec.client = false;
-  for (const std::string& name : names) (IsAddress(name) ? spec.ips : spec.dns).push_back(name);
+  for (const std::string& name : names) (IsIpAddress(name) ? spec.ips : spec.dns).push_back(name);
   TESSERA_RETURN_IF_ERROR(PrepareMember(*this, "coordinator", spec, now));
   TESSERA_RETURN_IF_ERROR(MakeDirectory(path_ + "/client"));
-  TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
-  TESSERA_RETURN_IF_ERROR(ReplaceFile(File("client", "ca.pem"), ca, /*is_private=*/false));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(FilePath("ca", "ca.pem")));
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(FilePath("client", "ca.pem"), ca, /*is_private=*/false));
   return PrepareTokens(now);
 }
 
@@ -176,7 +177,7 @@ absl::Status StateDir::PrepareWorker(const std::string& worker, absl::Time now) 
 }
 
 absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Duration lifetime) const {
-  const std::string tokens_file = File("coordinator", "tokens");
+  const std::string tokens_file = FilePath("coordinator", "tokens");
   TESSERA_ASSIGN_OR_RETURN(std::vector<TokenRecord> records, ReadTokens(tokens_file));
   records.erase(std::remove_if(records.begin(), records.end(),
                                [&](const TokenRecord& r) {
@@ -190,7 +191,7 @@ absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Durati
   join.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   join.expires = join.created + absl::Floor(lifetime, absl::Seconds(1));
   TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(MakeToken(&join)));
-  TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
+  TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(FilePath("ca", "ca.pem")));
   TESSERA_ASSIGN_OR_RETURN(const std::string fingerprint, pki::Fingerprint(ca));
   records.push_back(std::move(join));
   TESSERA_RETURN_IF_ERROR(ReplaceFile(tokens_file, FormatTokenFile(records), /*is_private=*/true));

@@ -25,7 +25,9 @@ class StateDir {
   explicit StateDir(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
-  std::string File(const std::string& member, const std::string& name) const {
+  // Returns the path of the file `name` of `member`, which is one of the subdirectories above: ca,
+  // coordinator, client, or the name of a worker.
+  std::string FilePath(const std::string& member, const std::string& name) const {
     return path_ + "/" + member + "/" + name;
   }
 
@@ -59,6 +61,6 @@ std::string HostName();
 // Returns $XDG_STATE_HOME/tessera or, if that variable is not set, ~/.local/state/tessera.
 std::string DefaultStateDir();
 // Returns whether a text is an IP address and not a name.
-bool IsAddress(const std::string& text);
+bool IsIpAddress(const std::string& text);
 
 }  // namespace tessera::cli

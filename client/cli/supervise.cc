@@ -139,10 +139,11 @@ ManagedProcess::~ManagedProcess() {
 
 std::optional<absl::Duration> RestartPolicy::NextBackoff(std::optional<int> exit_status,
                                                          absl::Duration uptime) {
-  const bool was_non_retryable = std::exchange(non_retryable_, exit_status == kExitNonRetryable);
-  if (non_retryable_ && (first_ || was_non_retryable)) return std::nullopt;
-  if (first_ || uptime >= kBackoffResetAfter) next_backoff_ = kInitialBackoff;
-  first_ = false;
+  const bool was_non_retryable =
+      std::exchange(last_exit_non_retryable_, exit_status == kExitNonRetryable);
+  if (last_exit_non_retryable_ && (never_restarted_ || was_non_retryable)) return std::nullopt;
+  if (never_restarted_ || uptime >= kBackoffResetAfter) next_backoff_ = kInitialBackoff;
+  never_restarted_ = false;
   return std::exchange(next_backoff_, std::min(2 * next_backoff_, kMaxBackoff));
 }
 

@@ -59,16 +59,17 @@ class RestartPolicy {
   // Returns how long to wait before the restart of a process that ran for `uptime`, or nullopt if
   // the process must not be restarted. `exit_status` is nullopt if a signal killed the process. A
   // daemon exits with kExitNonRetryable if another start would probably fail in the same way, for
-  // example because of a wrong flag. This status is final at the first start. Later it is final
-  // only if it comes twice in a row, because the port of the previous process may take a while to
-  // be free.
+  // example because of a wrong flag. A process that exits with this status at its first start is
+  // not restarted. Later the status must come twice in a row, because the port of the previous
+  // process may take a while to be free.
   std::optional<absl::Duration> NextBackoff(std::optional<int> exit_status, absl::Duration uptime);
 
   static constexpr int kExitNonRetryable = 2;
 
  private:
-  // Whether there has been no restart yet, and whether the last exit status was kExitNonRetryable.
-  bool first_ = true, non_retryable_ = false;
+  // Whether the process was never restarted, and whether its last exit status was
+  // kExitNonRetryable.
+  bool never_restarted_ = true, last_exit_non_retryable_ = false;
   absl::Duration next_backoff_;
 };
 

@@ -15,42 +15,44 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<int64_t> PausesOf(RestartPolicy& policy, std::optional<int> status, absl::Duration ran,
-                              int times) {
+// Returns the backoffs, in seconds, before `num_restarts` restarts of a process that each time runs
+// for `uptime` and exits with `status`. A backoff of -1 means that there is no restart.
+std::vector<int64_t> BackoffsOf(RestartPolicy& policy, std::optional<int> status,
+                                absl::Duration uptime, int num_restarts) {
   std::vector<int64_t> out;
-  for (int i = 0; i < times; ++i) {
-    const auto pause = policy.NextBackoff(status, ran);
-    out.push_back(pause ? absl::ToInt64Seconds(*pause) : -1);
+  for (int i = 0; i < num_restarts; ++i) {
+    const auto backoff = policy.NextBackoff(status, uptime);
+    out.push_back(backoff ? absl::ToInt64Seconds(*backoff) : -1);
   }
   return out;
 }
 
-TEST(RestartPolicyTest, PausesGrowToABound) {
+TEST(RestartPolicyTest, BackoffsDoubleUpToABound) {
   RestartPolicy policy;
-  EXPECT_THAT(PausesOf(policy, std::nullopt, absl::Seconds(5), 8),
+  EXPECT_THAT(BackoffsOf(policy, std::nullopt, absl::Seconds(5), 8),
               ElementsAre(1, 2, 4, 8, 16, 30, 30, 30));
 }
 
-TEST(RestartPolicyTest, OneThatRanForLongBeginsAnew) {
+TEST(RestartPolicyTest, AMinuteOfUptimeResetsTheBackoff) {
   RestartPolicy policy;
-  PausesOf(policy, 1, absl::ZeroDuration(), 4);
-  EXPECT_THAT(PausesOf(policy, 1, absl::Minutes(1), 1), ElementsAre(1));
-  EXPECT_THAT(PausesOf(policy, 1, absl::Seconds(1), 1), ElementsAre(2));
+  BackoffsOf(policy, 1, absl::ZeroDuration(), 4);
+  EXPECT_THAT(BackoffsOf(policy, 1, absl::Minutes(1), 1), ElementsAre(1));
+  EXPECT_THAT(BackoffsOf(policy, 1, absl::Seconds(1), 1), ElementsAre(2));
 }
 
-TEST(RestartPolicyTest, WhatNoStartMendsIsBelievedAtTheFirst) {
+TEST(RestartPolicyTest, ANonRetryableFirstExitIsFinal) {
   RestartPolicy policy;
   EXPECT_EQ(policy.NextBackoff(RestartPolicy::kExitNonRetryable, absl::ZeroDuration()),
             std::nullopt);
 }
 
-TEST(RestartPolicyTest, LaterItIsBelievedTheSecondTime) {
+TEST(RestartPolicyTest, LaterTwoNonRetryableExitsInARowAreFinal) {
   RestartPolicy policy;
-  EXPECT_THAT(PausesOf(policy, std::nullopt, absl::Hours(1), 1), ElementsAre(1));
-  EXPECT_THAT(PausesOf(policy, RestartPolicy::kExitNonRetryable, absl::ZeroDuration(), 1),
+  EXPECT_THAT(BackoffsOf(policy, std::nullopt, absl::Hours(1), 1), ElementsAre(1));
+  EXPECT_THAT(BackoffsOf(policy, RestartPolicy::kExitNonRetryable, absl::ZeroDuration(), 1),
               ElementsAre(2));
-  EXPECT_THAT(PausesOf(policy, 1, absl::ZeroDuration(), 1), ElementsAre(4));
-  EXPECT_THAT(PausesOf(policy, RestartPolicy::kExitNonRetryable, absl::ZeroDuration(), 2),
+  EXPECT_THAT(BackoffsOf(policy, 1, absl::ZeroDuration(), 1), ElementsAre(4));
+  EXPECT_THAT(BackoffsOf(policy, RestartPolicy::kExitNonRetryable, absl::ZeroDuration(), 2),
               ElementsAre(8, -1));
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kBlock = 512;
 
-std::string PartialOf(const std::string& path) { return path + ".part"; }
+std::string PartialPath(const std::string& path) { return path + ".part"; }
 
 // The header of an entry, in the POSIX ustar format.
 struct Header {
@@ -30,8 +30,9 @@ struct Header {
 };
 static_assert(sizeof(Header) == kBlock);
 
+// Writes the value into the field as octal digits, which is how ustar writes numbers.
 template <size_t n>
-void Octal(char (&field)[n], uint64_t value) {
+void WriteOctal(char (&field)[n], uint64_t value) {
   std::snprintf(field, n, "%0*llo", static_cast<int>(n - 1),
                 static_cast<unsigned long long>(value));  // NOLINT(google-runtime-int)
 }
@@ -39,11 +40,11 @@ void Octal(char (&field)[n], uint64_t value) {
 Header HeaderOf(const std::string& name, size_t bytes) {
   Header h{};
   std::memcpy(h.name, name.data(), std::min(name.size(), sizeof(h.name)));
-  Octal(h.mode, 0600);
-  Octal(h.uid, 0);
-  Octal(h.gid, 0);
-  Octal(h.size, bytes);
-  Octal(h.time, static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now())));
+  WriteOctal(h.mode, 0600);
+  WriteOctal(h.uid, 0);
+  WriteOctal(h.gid, 0);
+  WriteOctal(h.size, bytes);
+  WriteOctal(h.time, static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now())));
   h.type = '0';
   std::memcpy(h.magic, "ustar", 6);
   std::memcpy(h.version, "00", 2);
@@ -59,7 +60,7 @@ Header HeaderOf(const std::string& name, size_t bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TarGz>> TarGz::Open(const std::string& path) {
-  const std::string partial = PartialOf(path);
+  const std::string partial = PartialPath(path);
   const int fd = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0)
     return MakeError(ErrorKind::kValueError,
@@ -70,7 +71,7 @@ absl::StatusOr<std::unique_ptr<TarGz>> TarGz::Open(const std::string& path) {
 TarGz::~TarGz() {
   if (gz_ == nullptr) return;
   gzclose(static_cast<gzFile>(gz_));
-  unlink(PartialOf(path_).c_str());
+  unlink(PartialPath(path_).c_str());
 }
 
 void TarGz::Write(std::string_view bytes) {
@@ -83,17 +84,17 @@ void TarGz::Add(const std::string& name, std::string_view bytes) {
   const Header header = HeaderOf(name, bytes.size());
   Write({reinterpret_cast<const char*>(&header), sizeof(header)});
   Write(bytes);
-  const size_t over = bytes.size() % kBlock;
-  if (over > 0) Write(std::string(kBlock - over, '\0'));
+  const size_t last_block_bytes = bytes.size() % kBlock;
+  if (last_block_bytes > 0) Write(std::string(kBlock - last_block_bytes, '\0'));
 }
 
 absl::Status TarGz::Close() {
   Write(std::string(2 * kBlock, '\0'));
   failed_ |= gzclose(static_cast<gzFile>(std::exchange(gz_, nullptr))) != Z_OK;
-  if (!failed_ && std::rename(PartialOf(path_).c_str(), path_.c_str()) == 0)
+  if (!failed_ && std::rename(PartialPath(path_).c_str(), path_.c_str()) == 0)
     return absl::OkStatus();
   const int error = errno;
-  unlink(PartialOf(path_).c_str());
+  unlink(PartialPath(path_).c_str());
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("cannot write ", path_, ": ", std::strerror(error)));
 }

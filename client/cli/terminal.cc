@@ -25,7 +25,7 @@ namespace {
 
 constexpr absl::Duration kHiddenBefore = absl::Milliseconds(300);  // shorter steps show nothing
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
-constexpr absl::Duration kLineInterval = absl::Seconds(5);  // used if stderr is no terminal
+constexpr absl::Duration kLineInterval = absl::Seconds(5);  // between lines, without a terminal
 constexpr int64_t kLargeBytes = 16 << 20;  // larger transfers show a bar from the start
 constexpr int kGap = 2;                    // blanks between the columns of a table
 constexpr char kClearLine[] = "\r\x1b[K";
@@ -34,17 +34,17 @@ constexpr char kClearLine[] = "\r\x1b[K";
 
 Table::Table(std::vector<std::string> header) : header_(std::move(header)) {
   for (std::string& name : header_) {
-    right_.push_back(absl::StartsWith(name, ">"));
-    if (right_.back()) name.erase(0, 1);
+    right_aligned_.push_back(absl::StartsWith(name, ">"));
+    if (right_aligned_.back()) name.erase(0, 1);
   }
 }
 
-void Table::Row(std::vector<std::string> cells) {
+void Table::AddRow(std::vector<std::string> cells) {
   cells.resize(header_.size());
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::Draw(const Display& display) const {
+std::string Table::ToText(const Display& display) const {
   std::vector<int> widths(header_.size());
   for (size_t c = 0; c < header_.size(); ++c) {
     widths[c] = WidthOf(header_[c]);
@@ -55,7 +55,8 @@ std::string Table::Draw(const Display& display) const {
     std::string text;
     for (size_t c = 0; c < cells.size(); ++c) {
       const bool last = c + 1 == cells.size();
-      text += last && !right_[c] ? cells[c] : PadOrTruncate(cells[c], widths[c], right_[c]);
+      text += last && !right_aligned_[c] ? cells[c]
+                                         : PadOrTruncate(cells[c], widths[c], right_aligned_[c]);
       if (!last) text.append(kGap, ' ');
     }
     absl::StripTrailingAsciiWhitespace(&text);
@@ -81,15 +82,17 @@ void Terminal::Clear() {
   if (display_.out_is_terminal) Print("\x1b[H\x1b[2J");
 }
 
-std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
+std::string ProgressLine(const std::string& what, int64_t bytes_done, int64_t bytes_total,
                          absl::Duration elapsed, int columns, bool unicode) {
   const double seconds = std::max(absl::ToDoubleSeconds(elapsed), 1e-3);
-  const std::string rate = absl::StrCat(BytesText(static_cast<double>(done) / seconds), "/s");
+  const std::string rate = absl::StrCat(BytesText(static_cast<double>(bytes_done) / seconds), "/s");
   const double part =
-      total > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(total)) : 1;
+      bytes_total > 0
+          ? std::min(1.0, static_cast<double>(bytes_done) / static_cast<double>(bytes_total))
+          : 1;
   const std::string numbers = absl::StrFormat("%3d %%  %s of %s  %s", static_cast<int>(part * 100),
-                                              BytesText(static_cast<double>(done)),
-                                              BytesText(static_cast<double>(total)), rate);
+                                              BytesText(static_cast<double>(bytes_done)),
+                                              BytesText(static_cast<double>(bytes_total)), rate);
   const int room = columns - WidthOf(what) - WidthOf(numbers) - 7;
   if (room < 8) return absl::StrCat(what, "  ", numbers);
   const int width = std::min(room, 40);
@@ -101,19 +104,19 @@ std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
   return absl::StrCat(what, "  [", bar, "]  ", numbers);
 }
 
-Progress::Progress(const Display& display, std::string what, int64_t total, bool shown)
+Progress::Progress(const Display& display, std::string what, int64_t bytes_total, bool shown)
     : display_(display),
       what_(std::move(what)),
-      total_(total),
+      bytes_total_(bytes_total),
       shown_(shown),
-      start_(SteadyNow()),
-      drawn_(start_) {}
+      started_at_(SteadyNow()),
+      last_drawn_at_(started_at_) {}
 
-Progress::~Progress() { Done(); }
+Progress::~Progress() { Finish(); }
 
 void Progress::Add(int64_t bytes) {
   absl::MutexLock lock(&mu_);
-  done_ += bytes;
+  bytes_done_ += bytes;
   Draw(/*last=*/false);
 }
 
@@ -123,36 +126,39 @@ void Progress::SetState(const std::string& state) {
   Draw(/*last=*/false);
 }
 
-void Progress::Done() {
+void Progress::Finish() {
   absl::MutexLock lock(&mu_);
-  if (over_) return;
-  over_ = true;
+  if (finished_) return;
+  finished_ = true;
   if (ever_drawn_) Draw(/*last=*/true);
 }
 
+// Draws the progress unless it is too early: a short step stays hidden, and lines follow each other
+// only after an interval. A large transfer on a terminal is drawn at once.
 void Progress::Draw(bool last) {
   const absl::Time now = SteadyNow();
-  if (!shown_ || (over_ && !last)) return;
-  if (!last) {
-    const bool large = display_.err_is_terminal && total_ >= kLargeBytes;
-    if (!(large && !ever_drawn_) && now - start_ < kHiddenBefore) return;
-    const absl::Duration between = display_.err_is_terminal ? kRedrawInterval : kLineInterval;
-    if (!(large && !ever_drawn_) && now - drawn_ < between) return;
+  if (!shown_ || (finished_ && !last)) return;
+  const bool draw_at_once = display_.err_is_terminal && bytes_total_ >= kLargeBytes && !ever_drawn_;
+  if (!last && !draw_at_once) {
+    if (now - started_at_ < kHiddenBefore) return;
+    const absl::Duration interval = display_.err_is_terminal ? kRedrawInterval : kLineInterval;
+    if (now - last_drawn_at_ < interval) return;
   }
-  drawn_ = now;
+  last_drawn_at_ = now;
   ever_drawn_ = true;
-  std::string text = total_ > 0 ? ProgressLine(what_, done_, total_, now - start_,
-                                               display_.columns - 1, display_.unicode)
-                                : absl::StrCat(what_, "  ", DurationText(now - start_),
-                                               state_.empty() ? "" : "  ", state_);
+  std::string text = bytes_total_ > 0
+                         ? ProgressLine(what_, bytes_done_, bytes_total_, now - started_at_,
+                                        display_.columns - 1, display_.unicode)
+                         : absl::StrCat(what_, "  ", DurationText(now - started_at_),
+                                        state_.empty() ? "" : "  ", state_);
   if (!display_.err_is_terminal) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;
   }
   // At the end, erase the line of a wait and leave the last line of a transfer.
   text = Truncate(text, display_.columns - 1);
-  if (last && total_ == 0) text.clear();
-  std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");
+  if (last && bytes_total_ == 0) text.clear();
+  std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && bytes_total_ > 0 ? "\n" : "");
   std::fflush(stderr);
 }
 

@@ -25,15 +25,15 @@ class Table {
  public:
   // A name that begins with '>' makes its column right-aligned.
   explicit Table(std::vector<std::string> header);
-  void Row(std::vector<std::string> cells);
+  void AddRow(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   // Returns the lines of the table, each ending in "\n". If stdout is a terminal, no line is longer
   // than `display.columns`.
-  std::string Draw(const Display& display) const;
+  std::string ToText(const Display& display) const;
 
  private:
   std::vector<std::string> header_;
-  std::vector<bool> right_;
+  std::vector<bool> right_aligned_;  // by column
   std::vector<std::vector<std::string>> rows_;
 };
 
@@ -50,42 +50,44 @@ class Terminal {
   const Display display_;
 };
 
-// Shows progress on stderr: a bar if stderr is a terminal, otherwise a line every few seconds and
-// one at the end. Steps that are short and small show nothing.
+// Shows the progress of a step of a command, a transfer or a wait, on stderr. A terminal shows one
+// line, which is drawn again and again. Any other stderr gets a line every few seconds, and a line
+// at the end. A step of less than 0.3 s shows nothing, unless it is a large transfer on a terminal.
 class Progress {
  public:
-  // `total` is a number of bytes. If it is 0, the total is unknown, and the elapsed time is shown
+  // `what` names the step. If `bytes_total` is 0, the step is a wait, and the elapsed time is shown
   // in place of a bar.
-  Progress(const Display& display, std::string what, int64_t total, bool shown);
+  Progress(const Display& display, std::string what, int64_t bytes_total, bool shown);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Add(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sets the text that tells what the step is waiting for.
+  // Sets the text that says what the step is waiting for.
   void SetState(const std::string& state) ABSL_LOCKS_EXCLUDED(mu_);
-  void Done() ABSL_LOCKS_EXCLUDED(mu_);
+  // Draws the progress for the last time. The destructor does so, too.
+  void Finish() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Draw(bool last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Display display_;
   const std::string what_;
-  const int64_t total_;
+  const int64_t bytes_total_;
   const bool shown_;
-  const absl::Time start_;
+  const absl::Time started_at_;
 
   absl::Mutex mu_;
-  int64_t done_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bytes_done_ ABSL_GUARDED_BY(mu_) = 0;
   std::string state_ ABSL_GUARDED_BY(mu_);
-  absl::Time drawn_ ABSL_GUARDED_BY(mu_);
+  absl::Time last_drawn_at_ ABSL_GUARDED_BY(mu_);
   bool ever_drawn_ ABSL_GUARDED_BY(mu_) = false;
-  bool over_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // Returns the line of a progress bar, without colours: "put x.npy  [#####-----]   50 %  512.0 MiB
 // of 1.0 GiB  210.0 MiB/s".
-std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
+std::string ProgressLine(const std::string& what, int64_t bytes_done, int64_t bytes_total,
                          absl::Duration elapsed, int columns, bool unicode);
 
 }  // namespace tessera::cli

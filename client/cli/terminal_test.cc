@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Fit, CountsCodePointsAndNoEscapes) {
+TEST(PadOrTruncate, CountsCodePointsAndIgnoresEscapes) {
   EXPECT_EQ(WidthOf("\x1b[31m█x\x1b[0m"), 2);
   EXPECT_EQ(PadOrTruncate("ab", 4), "ab  ");
   EXPECT_EQ(PadOrTruncate("ab", 4, /*right=*/true), "  ab");
@@ -25,9 +25,9 @@ TEST(Fit, CountsCodePointsAndNoEscapes) {
 
 TEST(Table, ColumnsAreAsWideAsTheirCells) {
   Table table({"NAME", ">BYTES", "WHY"});
-  table.Row({"a", "1", ""});
-  table.Row({"longer", "100", "because"});
-  EXPECT_EQ(table.Draw({}), "NAME    BYTES  WHY\na           1\nlonger    100  because\n");
+  table.AddRow({"a", "1", ""});
+  table.AddRow({"longer", "100", "because"});
+  EXPECT_EQ(table.ToText({}), "NAME    BYTES  WHY\na           1\nlonger    100  because\n");
 }
 
 TEST(Table, LinesFitTheTerminal) {
@@ -35,15 +35,15 @@ TEST(Table, LinesFitTheTerminal) {
   display.out_is_terminal = true;
   display.columns = 40;
   Table table({"NAME", "WHY"});
-  table.Row({"a", std::string(100, 'x')});
-  for (absl::string_view line : absl::StrSplit(table.Draw(display), '\n'))
+  table.AddRow({"a", std::string(100, 'x')});
+  for (absl::string_view line : absl::StrSplit(table.ToText(display), '\n'))
     EXPECT_LE(WidthOf(std::string(line)), 40) << line;
   // A pipe gets the whole line.
   display.out_is_terminal = false;
-  EXPECT_THAT(table.Draw(display), HasSubstr(std::string(100, 'x')));
+  EXPECT_THAT(table.ToText(display), HasSubstr(std::string(100, 'x')));
 }
 
-TEST(Display, PaintsOnlyWhereColoursAre) {
+TEST(Display, ColorizesOnlyStreamsThatShowColours) {
   Display display;
   EXPECT_EQ(display.Colorize(Style::kRed, "x"), "x");
   display.color_out = true;
@@ -61,7 +61,7 @@ TEST(ProgressLine, ShowsTheShareTheBytesAndTheRate) {
   EXPECT_THAT(ProgressLine("put x", 1, 2, absl::Seconds(1), 40, true), Not(HasSubstr("█")));
 }
 
-TEST(Safe, LeavesNoControlCharacters) {
+TEST(ReplaceControlChars, LeavesNoControlCharacters) {
   EXPECT_EQ(ReplaceControlChars("a\x1b[31mb\x07\nc\td\x7f"), "a?[31mb?\nc\td?");
   EXPECT_EQ(TextOf(Json{{"k", "\x1b"}}, "k"), "?");
 }
@@ -80,7 +80,7 @@ TEST(Json, ReadsProtobufsMapping) {
   EXPECT_EQ(IntOf(Json::array(), "a"), 0);
 }
 
-TEST(Json, ErrorsGoThereAndBack) {
+TEST(Json, ErrorsSurviveARoundTrip) {
   absl::Status status = absl::NotFoundError("no array 7");
   status.SetPayload("type.tessera.dev/reason", absl::Cord("ARRAY_NOT_FOUND"));
   const absl::Status back = StatusOf(ErrorDocument(status)["error"]);
@@ -90,7 +90,7 @@ TEST(Json, ErrorsGoThereAndBack) {
   EXPECT_TRUE(StatusOf(Json()).ok());
 }
 
-TEST(Texts, OfBytesTimesAndIds) {
+TEST(Texts, FormatBytesDurationsCountsAndIds) {
   EXPECT_EQ(BytesText(0), "0 B");
   EXPECT_EQ(BytesText(1023), "1023 B");
   EXPECT_EQ(BytesText(1536), "1.5 KiB");

@@ -15,7 +15,7 @@ namespace {
 absl::Status Create(Context& context, const Arguments& arguments) {
   Json request = {{"name", arguments.Text("NAME")},
                   {"role", arguments.Text("role")},
-                  {"requestId", RequestId()}};
+                  {"requestId", NewRequestId()}};
   if (arguments.Has("tenant")) request["tenant"] = arguments.Text("tenant");
   if (arguments.Has("ttl")) request["timeToLive"] = DurationField(arguments.Duration("ttl"));
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CreateToken", request));
@@ -35,16 +35,16 @@ absl::Status List(Context& context, const Arguments&) {
     const absl::Time now = absl::Now();
     Table table({"TOKEN", "ROLE", "TENANT", "STATE", "LAST USED"});
     for (const Json& t : ChildOf(answer, "tokens")) {
-      const auto expires = TimeOf(t, "expireTime"), used = TimeOf(t, "lastUseTime");
-      const bool over = expires && *expires < now;
+      const auto expires = TimeOf(t, "expireTime"), last_used = TimeOf(t, "lastUseTime");
+      const bool expired = expires && *expires < now;
       const std::string state = FlagOf(t, "revoked") ? "revoked"
-                                : over               ? "expired"
+                                : expired            ? "expired"
                                 : expires ? absl::StrCat("for ", DurationText(*expires - now))
                                           : "for ever";
-      table.Row({TextOf(t, "name"), TextOf(t, "role"), TextOf(t, "tenant"),
-                 context.display().Colorize(
-                     FlagOf(t, "revoked") || over ? Style::kRed : Style::kGreen, state),
-                 used ? DurationText(now - *used) + " ago" : "never"});
+      table.AddRow({TextOf(t, "name"), TextOf(t, "role"), TextOf(t, "tenant"),
+                    context.display().Colorize(
+                        FlagOf(t, "revoked") || expired ? Style::kRed : Style::kGreen, state),
+                    last_used ? DurationText(now - *last_used) + " ago" : "never"});
     }
     context.PrintTable(table, "no tokens");
   });
@@ -72,16 +72,16 @@ std::vector<Command> SecurityCommands() {
        .summary = "Makes a token and prints it, once.",
        .options = {name,
                    {.name = "role",
-                    .value = "ROLE",
+                    .value_name = "ROLE",
                     .help = "Role of the token, which says what its user may do.",
                     .default_value = "user",
                     .choices = {std::begin(kRoleNames), std::end(kRoleNames)}},
                    {.name = "tenant",
-                    .value = "TENANT",
+                    .value_name = "TENANT",
                     .help = "Tenant for which the token is valid."},
                    {.name = "ttl",
                     .type = OptionType::kDuration,
-                    .value = "DURATION",
+                    .value_name = "DURATION",
                     .help = "How long the token is valid: 720h (default: for ever)."}},
        .run = Create},
       {.name = "token list", .summary = "Lists the tokens, without their texts.", .run = List},

@@ -34,62 +34,63 @@ absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   return out;
 }
 
-// Draws one screen from a snapshot: a line of totals, and a table each for programs, workers and
+// Returns the text of one screen: a line of totals, and a table each for programs, workers and
 // operations. Only the first operations are listed, so that the screen stays readable on a busy
 // cluster.
-std::string Draw(const Display& display, const std::string& address, const Snapshot& s) {
-  int64_t ready = 0, devices = 0, pending = 0;
+std::string ScreenText(const Display& display, const std::string& address, const Snapshot& s) {
+  int64_t num_ready = 0, num_devices = 0, num_pending = 0;
   for (const Json& w : ChildOf(s.workers, "workers")) {
     if (StateOf(w) == "READY") {
-      ++ready;
-      devices += static_cast<int64_t>(ChildOf(w, "devices").size());
+      ++num_ready;
+      num_devices += static_cast<int64_t>(ChildOf(w, "devices").size());
     }
   }
   const Json& operations = ChildOf(s.operations, "operations");
   for (const Json& o : operations) {
-    pending += StateOf(o) == "PENDING" ? 1 : 0;
+    num_pending += StateOf(o) == "PENDING" ? 1 : 0;
   }
-  std::string out = absl::StrCat(
-      display.Colorize(Style::kBold, "tessera top"), "  ", address, "  ",
-      absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "   ", ready, " of ",
-      ChildOf(s.workers, "workers").size(), " workers ready, ", devices, " devices, ",
-      operations.size() - static_cast<size_t>(pending), " operations run, ", pending, " wait\n\n");
+  std::string out =
+      absl::StrCat(display.Colorize(Style::kBold, "tessera top"), "  ", address, "  ",
+                   absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "   ",
+                   num_ready, " of ", ChildOf(s.workers, "workers").size(), " workers ready, ",
+                   num_devices, " devices, ", operations.size() - static_cast<size_t>(num_pending),
+                   " operations run, ", num_pending, " wait\n\n");
 
   Table programs(
       {"PROGRAM", ">RUNS", ">STEP p50", ">STEP p99", ">DEVICE BUSY", "IDLE FOR", ">MOVED"});
   for (const Json& p : ChildOf(s.programs, "programs")) {
-    programs.Row({TextOf(p, "name"), CountText(IntOf(p, "runs")),
-                  DurationText(absl::Seconds(NumberOf(p, "stepSecondsP50"))),
-                  DurationText(absl::Seconds(NumberOf(p, "stepSecondsP99"))),
-                  DurationText(absl::Seconds(NumberOf(p, "deviceBusySeconds"))),
-                  TextOf(p, "idleCause"), BytesText(NumberOf(p, "bytesMoved"))});
+    programs.AddRow({TextOf(p, "name"), CountText(IntOf(p, "runs")),
+                     DurationText(absl::Seconds(NumberOf(p, "stepSecondsP50"))),
+                     DurationText(absl::Seconds(NumberOf(p, "stepSecondsP99"))),
+                     DurationText(absl::Seconds(NumberOf(p, "deviceBusySeconds"))),
+                     TextOf(p, "idleCause"), BytesText(NumberOf(p, "bytesMoved"))});
   }
-  if (!programs.empty()) absl::StrAppend(&out, programs.Draw(display), "\n");
+  if (!programs.empty()) absl::StrAppend(&out, programs.ToText(display), "\n");
 
   Table workers({"WORKER", "STATE", "HOST", ">DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD"});
   for (const Json& w : ChildOf(s.workers, "workers")) {
     const std::string state = StateOf(w);
     const auto age = DurationOf(w, "heartbeatAge");
-    workers.Row({TextOf(w, "name"),
-                 display.Colorize(state == "READY"  ? Style::kGreen
-                                  : state == "LOST" ? Style::kRed
-                                                    : Style::kYellow,
-                                  state),
-                 TextOf(w, "host"), absl::StrCat(ChildOf(w, "devices").size()),
-                 absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
-                 age ? DurationText(*age) : ""});
+    workers.AddRow({TextOf(w, "name"),
+                    display.Colorize(state == "READY"  ? Style::kGreen
+                                     : state == "LOST" ? Style::kRed
+                                                       : Style::kYellow,
+                                     state),
+                    TextOf(w, "host"), absl::StrCat(ChildOf(w, "devices").size()),
+                    absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
+                    age ? DurationText(*age) : ""});
   }
-  if (!workers.empty()) absl::StrAppend(&out, workers.Draw(display), "\n");
+  if (!workers.empty()) absl::StrAppend(&out, workers.ToText(display), "\n");
 
   Table live({">OPERATION", "NAME", "STATE", ">AGE", "WAITS FOR"});
-  int shown = 0;
+  int num_shown = 0;
   for (const Json& o : operations) {
-    if (shown++ == kMaxOperations) break;
+    if (num_shown++ == kMaxOperations) break;
     const auto created = TimeOf(o, "createTime");
-    live.Row({TextOf(o, "id"), TextOf(o, "name"), StateOf(o),
-              created ? DurationText(absl::Now() - *created) : "", TextOf(o, "pendingReason")});
+    live.AddRow({TextOf(o, "id"), TextOf(o, "name"), StateOf(o),
+                 created ? DurationText(absl::Now() - *created) : "", TextOf(o, "pendingReason")});
   }
-  if (!live.empty()) absl::StrAppend(&out, live.Draw(display));
+  if (!live.empty()) absl::StrAppend(&out, live.ToText(display));
   if (operations.size() > kMaxOperations) {
     absl::StrAppend(&out, "and ", operations.size() - kMaxOperations, " more\n");
   }
@@ -105,7 +106,7 @@ absl::Status Top(Context& context, const Arguments& arguments) {
                            {"workers", ChildOf(snapshot.workers, "workers")},
                            {"operations", ChildOf(snapshot.operations, "operations")}};
     context.PrintResult(document, [&] {
-      const std::string text = Draw(context.display(), context.globals().address, snapshot);
+      const std::string text = ScreenText(context.display(), context.globals().address, snapshot);
       if (!once) context.terminal().Clear();
       context.terminal().Print(text);
     });
@@ -123,7 +124,7 @@ std::vector<Command> TopCommands() {
        .options = {Flag("once", "Show it once and exit (default if the output is not a terminal)."),
                    {.name = "interval",
                     .type = OptionType::kDuration,
-                    .value = "DURATION",
+                    .value_name = "DURATION",
                     .help = "Time between two refreshes.",
                     .default_value = "2s"}},
        .timeout = absl::InfiniteDuration(),

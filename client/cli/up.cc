@@ -34,15 +34,17 @@ constexpr char kDefaultListen[] = "127.0.0.1:8470";
 constexpr int kDataPort = 8471, kPeerPort = 8472, kPortStride = 2;
 constexpr int64_t kWorkersMax = 64;
 
-absl::StatusOr<HostPort> ReadListen(const std::string& text) {
+absl::StatusOr<HostPort> ParseListenAddress(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size())
     return UsageError("--listen is '", text, "'; expected HOST:PORT");
   const std::string host = text.substr(0, colon);
   return HostPort{std::string(WithoutBrackets(host)), text.substr(colon + 1)};
 }
-// Returns whether a listener at the host listens on all interfaces.
-bool IsAny(const std::string& host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
+// Returns whether a listener at the host listens on all network interfaces.
+bool IsWildcard(const std::string& host) {
+  return host.empty() || host == "0.0.0.0" || host == "::";
+}
 
 // Returns the addresses of this machine's network interfaces, except loopback.
 std::vector<std::string> OwnAddresses() {
@@ -65,7 +67,7 @@ std::vector<std::string> OwnAddresses() {
   return out;
 }
 
-void AddNew(std::vector<std::string>* names, const std::string& name) {
+void AddIfNew(std::vector<std::string>* names, const std::string& name) {
   if (!name.empty() && std::find(names->begin(), names->end(), name) == names->end())
     names->push_back(name);
 }
@@ -75,18 +77,18 @@ void AddNew(std::vector<std::string>* names, const std::string& name) {
 std::vector<std::string> NamesFor(const std::string& host,
                                   const std::vector<std::string>& advertised) {
   std::vector<std::string> names = advertised;
-  if (!IsAny(host)) AddNew(&names, host);
-  for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
+  if (!IsWildcard(host)) AddIfNew(&names, host);
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddIfNew(&names, local);
   if (IsLoopback(host)) return names;
-  AddNew(&names, HostName());
-  for (const std::string& address : OwnAddresses()) AddNew(&names, address);
+  AddIfNew(&names, HostName());
+  for (const std::string& address : OwnAddresses()) AddIfNew(&names, address);
   return names;
 }
 
 // Returns the host by which other machines reach the coordinator.
 std::string PublicHost(const std::string& host, const std::vector<std::string>& advertised) {
   if (!advertised.empty()) return advertised[0];
-  if (!IsAny(host)) return host;
+  if (!IsWildcard(host)) return host;
   const std::vector<std::string> own = OwnAddresses();
   return own.empty() ? HostName() : own[0];
 }
@@ -127,7 +129,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   UpOptions up;
   up.dir = arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir();
   up.listen = arguments.Text("listen");
-  TESSERA_ASSIGN_OR_RETURN(up.listen_at, ReadListen(up.listen));
+  TESSERA_ASSIGN_OR_RETURN(up.listen_at, ParseListenAddress(up.listen));
   up.advertised = arguments.Texts("advertise");
   TESSERA_ASSIGN_OR_RETURN(up.workers, WorkerNames(arguments));
   up.devices = arguments.Int("devices");
@@ -141,8 +143,8 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
 
 // Returns an error if another program listens at the coordinator's address. Called before the
 // coordinator starts, because the coordinator would report the error only in its log.
-absl::Status CheckFree(const UpOptions& up) {
-  const std::string host = IsAny(up.listen_at.host) ? "" : up.listen_at.host;
+absl::Status CheckListenAddressIsFree(const UpOptions& up) {
+  const std::string host = IsWildcard(up.listen_at.host) ? "" : up.listen_at.host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
@@ -206,8 +208,8 @@ absl::Status AwaitWorkers(const Context& context, const std::string& address, co
                           const std::vector<std::unique_ptr<ManagedProcess>>& processes,
                           absl::Time deadline) {
   ConnectOptions options;
-  options.ca_file = dir.File("client", "ca.pem");
-  TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.File("client", "token")));
+  options.ca_file = dir.FilePath("client", "ca.pem");
+  TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.FilePath("client", "token")));
   options.token = std::string(absl::StripAsciiWhitespace(token));
   for (size_t i = 0; i < up.workers.size(); ++i) {
     TESSERA_RETURN_IF_ERROR(
@@ -221,25 +223,26 @@ std::vector<std::string> CoordinatorFlags(const std::string& listen, const State
   std::vector<std::string> flags = dir.TlsFlags("coordinator");
   flags.push_back("--listen=" + listen);
   flags.push_back("--port-file=" + port_file);
-  flags.push_back("--ca-key-file=" + dir.File("ca", "ca.key"));
-  flags.push_back("--tokens-file=" + dir.File("coordinator", "tokens"));
-  flags.push_back("--state-dir=" + dir.File("coordinator", "state"));
+  flags.push_back("--ca-key-file=" + dir.FilePath("ca", "ca.key"));
+  flags.push_back("--tokens-file=" + dir.FilePath("coordinator", "tokens"));
+  flags.push_back("--state-dir=" + dir.FilePath("coordinator", "state"));
   return flags;
 }
 
-// Returns the flags of the worker `number`, counted from 0.
+// Returns the flags of the worker up.workers[index].
 std::vector<std::string> WorkerFlags(const UpOptions& up, const StateDir& dir,
-                                     const std::string& coordinator, size_t number) {
-  const std::string& worker = up.workers[number];
+                                     const std::string& coordinator, size_t index) {
+  const std::string& worker = up.workers[index];
   std::vector<std::string> flags = dir.TlsFlags(worker);
   flags.push_back("--coordinator=" + coordinator);
   flags.push_back("--name=" + worker);
   flags.push_back("--files-dir=" + up.files_dir);
   if (up.devices > 0) flags.push_back(absl::StrCat("--devices=", up.devices));
   if (!IsLoopback(up.listen_at.host)) {
-    const std::string host = WithBrackets(IsAny(up.listen_at.host) ? "0.0.0.0" : up.listen_at.host);
+    const std::string host =
+        WithBrackets(IsWildcard(up.listen_at.host) ? "0.0.0.0" : up.listen_at.host);
     const std::string advertised = WithBrackets(PublicHost(up.listen_at.host, up.advertised));
-    const int offset = kPortStride * static_cast<int>(number);
+    const int offset = kPortStride * static_cast<int>(index);
     flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort + offset));
     flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort + offset));
     flags.push_back(absl::StrCat("--advertise-client=", advertised));
@@ -249,14 +252,14 @@ std::vector<std::string> WorkerFlags(const UpOptions& up, const StateDir& dir,
 }
 
 void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& address,
-                      const std::string& join, const UpOptions& up) {
-  const std::string ca = dir.File("client", "ca.pem"), token = dir.File("client", "token");
-  const std::string command = absl::StrCat("tessera join ", address, " --token ", join);
+                      const std::string& join_token, const UpOptions& up) {
+  const std::string ca = dir.FilePath("client", "ca.pem"), token = dir.FilePath("client", "token");
+  const std::string join_command = absl::StrCat("tessera join ", address, " --token ", join_token);
   context.PrintResult(
       {{"address", address},
        {"caFile", ca},
        {"tokenFile", token},
-       {"joinCommand", command},
+       {"joinCommand", join_command},
        {"folder", dir.path()}},
       [&] {
         context.terminal().Print(absl::StrCat("export TESSERA_ADDRESS=", address,
@@ -265,7 +268,7 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
         context.Note(absl::StrCat(
             "\nThe lines above connect clients on this machine. To join from another machine, "
             "within ",
-            absl::FormatDuration(up.join_token_lifetime), " from now:\n\n  ", command, "\n"));
+            absl::FormatDuration(up.join_token_lifetime), " from now:\n\n  ", join_command, "\n"));
         if (IsLoopback(up.listen_at.host))
           context.Note(
               "The coordinator listens on this machine only; to serve others, give --listen "
@@ -287,22 +290,23 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   for (const std::string& worker : up.workers)
     TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(worker, now));
   if (!up.workers.empty()) TESSERA_RETURN_IF_ERROR(MakeDirectory(up.files_dir));
-  TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, up.join_token_lifetime));
+  TESSERA_ASSIGN_OR_RETURN(const std::string join_token,
+                           dir.MakeJoinToken(now, up.join_token_lifetime));
 
-  TESSERA_RETURN_IF_ERROR(CheckFree(up));
+  TESSERA_RETURN_IF_ERROR(CheckListenAddressIsFree(up));
   const std::string port_file = up.dir + "/address";
   unlink(port_file.c_str());
   TESSERA_ASSIGN_OR_RETURN(
       const std::unique_ptr<ManagedProcess> coordinator,
       ManagedProcess::Start("tessera-coordinator", CoordinatorFlags(up.listen, dir, port_file),
                             up.dir + "/coordinator.log"));
-  TESSERA_ASSIGN_OR_RETURN(const std::string bound,
+  TESSERA_ASSIGN_OR_RETURN(const std::string bound_address,
                            AwaitAddress(context, *coordinator, port_file, deadline));
-  const std::string port = bound.substr(bound.rfind(':'));
+  const std::string port = bound_address.substr(bound_address.rfind(':'));
   // This process and the workers connect by loopback if possible, so that they need no name
   // service.
-  const std::string near =
-      WithBrackets(IsAny(up.listen_at.host) ? "127.0.0.1" : up.listen_at.host) + port;
+  const std::string near_address =
+      WithBrackets(IsWildcard(up.listen_at.host) ? "127.0.0.1" : up.listen_at.host) + port;
   const std::string address = WithBrackets(PublicHost(up.listen_at.host, up.advertised)) + port;
 
   // Declared after the coordinator, so that the workers end before the coordinator does.
@@ -312,17 +316,17 @@ absl::Status Up(Context& context, const Arguments& arguments) {
       {coordinator.get(),
        CoordinatorFlags(up.listen.substr(0, up.listen.rfind(':')) + port, dir, port_file)}};
   for (size_t i = 0; i < up.workers.size(); ++i) {
-    const std::vector<std::string> flags = WorkerFlags(up, dir, near, i);
-    const std::string number = up.workers.size() == 1 ? "" : absl::StrCat("-", i);
+    const std::vector<std::string> flags = WorkerFlags(up, dir, near_address, i);
+    const std::string suffix = up.workers.size() == 1 ? "" : absl::StrCat("-", i);
     TESSERA_ASSIGN_OR_RETURN(
         std::unique_ptr<ManagedProcess> worker,
         ManagedProcess::Start("tessera-worker", flags,
-                              absl::StrCat(up.dir, "/worker", number, ".log")));
+                              absl::StrCat(up.dir, "/worker", suffix, ".log")));
     processes.push_back({worker.get(), flags});
     workers.push_back(std::move(worker));
   }
-  TESSERA_RETURN_IF_ERROR(AwaitWorkers(context, near, dir, up, workers, deadline));
-  ShowHowToConnect(context, dir, address, join, up);
+  TESSERA_RETURN_IF_ERROR(AwaitWorkers(context, near_address, dir, up, workers, deadline));
+  ShowHowToConnect(context, dir, address, join_token, up);
   return Supervise(context, processes);
 }
 
@@ -331,8 +335,8 @@ absl::Status Init(Context& context, const Arguments& arguments) {
   std::vector<std::string> names;
   for (const std::string& given : arguments.Texts("coordinator"))
     for (const absl::string_view name : absl::StrSplit(given, ',', absl::SkipEmpty()))
-      AddNew(&names, std::string(name));
-  for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
+      AddIfNew(&names, std::string(name));
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddIfNew(&names, local);
   const absl::Time now = absl::Now();
   TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir.path()));
   TESSERA_RETURN_IF_ERROR(dir.Prepare(names, now));
@@ -353,7 +357,7 @@ absl::Status Init(Context& context, const Arguments& arguments) {
 std::vector<Command> UpCommands() {
   const Option dir = {
       .name = "dir",
-      .value = "DIR",
+      .value_name = "DIR",
       .help = "Folder for the CA, certificates and tokens (default: ~/.local/state/tessera)."};
   return {
       {.name = "up",
@@ -361,44 +365,44 @@ std::vector<Command> UpCommands() {
        .options =
            {dir,
             {.name = "listen",
-             .value = "HOST:PORT",
+             .value_name = "HOST:PORT",
              .help = "Address on which the coordinator listens; 0.0.0.0:8470 also serves other "
                      "machines.",
              .default_value = kDefaultListen},
             {.name = "advertise",
              .type = OptionType::kTexts,
-             .value = "NAME",
+             .value_name = "NAME",
              .help = "Name or address by which other machines reach this one, for its certificate; "
                      "the first one is printed."},
             {.name = "workers",
              .type = OptionType::kInt,
-             .value = "N",
+             .value_name = "N",
              .help = "Number of workers on this machine. Several workers serve to try out on one "
                      "machine what a program does on many; they have CPU devices only.",
              .default_value = "1"},
             {.name = "devices",
              .type = OptionType::kInt,
-             .value = "N",
+             .value_name = "N",
              .help = "Number of CPU devices of each worker. Without it, a single worker has the "
                      "machine's GPUs, or one CPU device, and each of several workers has one CPU "
                      "device."},
             {.name = "name",
-             .value = "NAME",
+             .value_name = "NAME",
              .help = "Name of the worker (default: the name of this machine). Several workers are "
                      "called NAME-0, NAME-1 and so on."},
             {.name = "files-dir",
-             .value = "FOLDER",
+             .value_name = "FOLDER",
              .help = "Folder in which the workers save and load arrays (default: files below "
                      "--dir). An array on several workers needs a folder that all of them share."},
             Flag("no-worker", "Start no worker on this machine."),
             {.name = "join-for",
              .type = OptionType::kDuration,
-             .value = "TIME",
+             .value_name = "TIME",
              .help = "How long the printed join token is valid.",
              .default_value = "24h"},
             {.name = "start-timeout",
              .type = OptionType::kDuration,
-             .value = "TIME",
+             .value_name = "TIME",
              .help = "How long the daemons may take to start serving.",
              .default_value = "60s"}},
        .timeout = absl::InfiniteDuration(),
@@ -413,11 +417,11 @@ std::vector<Command> UpCommands() {
        .options = {dir,
                    {.name = "coordinator",
                     .type = OptionType::kTexts,
-                    .value = "HOST,HOST",
+                    .value_name = "HOST,HOST",
                     .help = "Names and addresses of the coordinator, for its certificate."},
                    {.name = "worker",
                     .type = OptionType::kTexts,
-                    .value = "NAME",
+                    .value_name = "NAME",
                     .help = "Name of a worker, which gets a folder with its certificate."}},
        .details =
            "Writes DIR/ca, DIR/coordinator, DIR/client and a folder for each worker. Files that "

@@ -32,8 +32,8 @@ using ir::DType;
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6, kAlign = 64;
 constexpr size_t kRankMax = 32;
-// Many JSON readers hold numbers as doubles, which keep every integer up to this magnitude.
-constexpr int64_t kExact = int64_t{1} << 53;
+// Many JSON readers hold numbers as doubles, and doubles hold every integer up to this magnitude.
+constexpr int64_t kExactIntegerMax = int64_t{1} << 53;
 constexpr int64_t kCountPeriod = 1024;
 constexpr int64_t kJsonValuesMax = 1 << 22;
 
@@ -102,8 +102,8 @@ ir::Array FromFortran(DType dtype, const ir::Dims& shape, const char* bytes) {
   return out;
 }
 
-absl::Status SetText(const std::string& text, const std::string& where, int64_t index,
-                     ir::Array* out) {
+absl::Status SetElementFromText(const std::string& text, const std::string& where, int64_t index,
+                                ir::Array* out) {
   const DType dtype = out->dtype();
   if (ir::IsFloat(dtype)) {
     if (text == "NaN")
@@ -127,14 +127,14 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
 // Sets one element. Integers of 64 bits are not converted by way of a double, which would round
 // them. For the other integer types a double holds every value, so that fractions and overflows are
 // found by one check of the double.
-absl::Status SetLeaf(const Json& json, const std::string& where, int64_t index, ir::Array* out) {
+absl::Status SetElement(const Json& json, const std::string& where, int64_t index, ir::Array* out) {
   const DType dtype = out->dtype();
   if (dtype == DType::kBool) {
     if (!json.is_boolean()) return Fault(where, "true or false is expected");
     out->Set(index, json.get<bool>() ? 1 : 0);
     return absl::OkStatus();
   }
-  if (json.is_string()) return SetText(json.get<std::string>(), where, index, out);
+  if (json.is_string()) return SetElementFromText(json.get<std::string>(), where, index, out);
   if (!json.is_number()) return Fault(where, "a number is expected");
   if (ir::IsInteger(dtype)) {
     const absl::Status misfit =
@@ -152,9 +152,9 @@ absl::Status SetLeaf(const Json& json, const std::string& where, int64_t index, 
     }
     const double v = json.get<double>();
     const int bits = ir::BitWidth(dtype);
-    const bool plus = ir::IsUnsignedInt(dtype);
-    const double least = plus ? 0 : -std::ldexp(1.0, bits - 1);
-    const double most = std::ldexp(1.0, plus ? bits : bits - 1) - 1;
+    const bool is_unsigned = ir::IsUnsignedInt(dtype);
+    const double least = is_unsigned ? 0 : -std::ldexp(1.0, bits - 1);
+    const double most = std::ldexp(1.0, is_unsigned ? bits : bits - 1) - 1;
     if (v != std::floor(v) || v < least || v > most) return misfit;
     out->Set(index, v);
     return absl::OkStatus();
@@ -177,11 +177,12 @@ absl::Status CheckLists(const Json& json, const ir::Dims& shape, size_t dim,
   return absl::OkStatus();
 }
 
-absl::Status SetAll(const Json& json, size_t dim, const std::string& where, int64_t* index,
-                    ir::Array* out) {
-  if (dim == out->shape().size()) return SetLeaf(json, where, (*index)++, out);
+absl::Status SetElements(const Json& json, size_t dim, const std::string& where, int64_t* index,
+                         ir::Array* out) {
+  if (dim == out->shape().size()) return SetElement(json, where, (*index)++, out);
   for (size_t i = 0; i < json.size(); ++i) {
-    TESSERA_RETURN_IF_ERROR(SetAll(json[i], dim + 1, absl::StrCat(where, "[", i, "]"), index, out));
+    TESSERA_RETURN_IF_ERROR(
+        SetElements(json[i], dim + 1, absl::StrCat(where, "[", i, "]"), index, out));
   }
   return absl::OkStatus();
 }
@@ -196,17 +197,17 @@ double ShortDouble(float v) {
   return static_cast<float>(out) == v ? out : v;
 }
 
-Json LeafOf(const ir::Array& array, int64_t index) {
+Json ElementJson(const ir::Array& array, int64_t index) {
   const DType dtype = array.dtype();
   if (dtype == DType::kBool) return array.At(index) != 0;
   if (dtype == DType::kU64) {
     const uint64_t v = array.As<uint64_t>()[index];
-    if (v > uint64_t{kExact}) return std::to_string(v);
+    if (v > uint64_t{kExactIntegerMax}) return std::to_string(v);
     return v;
   }
   if (ir::IsInteger(dtype)) {
     const int64_t v = array.IntAt(index);
-    if (v > kExact || v < -kExact) return std::to_string(v);
+    if (v > kExactIntegerMax || v < -kExactIntegerMax) return std::to_string(v);
     return v;
   }
   const double v = array.At(index);
@@ -216,15 +217,16 @@ Json LeafOf(const ir::Array& array, int64_t index) {
 }
 
 Json ListOf(const ir::Array& array, size_t dim, int64_t* index) {
-  if (dim == array.shape().size()) return LeafOf(array, (*index)++);
+  if (dim == array.shape().size()) return ElementJson(array, (*index)++);
   Json out = Json::array();
   for (int64_t i = 0; i < array.shape()[dim]; ++i) out.push_back(ListOf(array, dim + 1, index));
   return out;
 }
 
-bool HasNumbers(DType dtype) { return !ir::IsComplex(dtype); }
+// Returns whether values of the dtype can be written as JSON.
+bool HasJsonForm(DType dtype) { return !ir::IsComplex(dtype); }
 
-absl::Status NoJson(DType dtype) {
+absl::Status NoJsonForm(DType dtype) {
   return MakeError(
       ErrorKind::kNotImplemented,
       absl::StrCat(ToAbsl(ir::DTypeName(dtype)), " values have no JSON form. Use .npy files"));
@@ -283,11 +285,11 @@ absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& 
                               "'; little-endian numbers and booleans are expected"));
   }
   TESSERA_ASSIGN_OR_RETURN(const ir::Dims shape, ShapeOf(FieldOf(header, "shape"), where));
-  const int64_t wanted = ir::MakeType(row->dtype, shape).num_bytes();
+  const int64_t wanted_bytes = ir::MakeType(row->dtype, shape).num_bytes();
   const size_t begin = prefix + size;
-  if (static_cast<int64_t>(bytes.size() - begin) != wanted) {
+  if (static_cast<int64_t>(bytes.size() - begin) != wanted_bytes) {
     return Fault(where, absl::StrCat("it holds ", bytes.size() - begin, " bytes of elements; ",
-                                     wanted, " bytes make up its shape"));
+                                     wanted_bytes, " bytes make up its shape"));
   }
   if (absl::StartsWith(FieldOf(header, "fortran_order"), "True")) {
     return FromFortran(row->dtype, shape, bytes.data() + begin);
@@ -295,7 +297,7 @@ absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& 
   return ir::Array(
       row->dtype, shape,
       absl::Span<const std::byte>(reinterpret_cast<const std::byte*>(bytes.data() + begin),
-                                  static_cast<size_t>(wanted)));
+                                  static_cast<size_t>(wanted_bytes)));
 }
 
 absl::StatusOr<std::string> NpyOf(const ir::Array& array) {
@@ -330,16 +332,16 @@ absl::Status WriteNpy(const std::string& path, const ir::Array& array) {
 }
 
 absl::StatusOr<ir::Array> ArrayOfJson(const Json& json, DType dtype, const ir::Dims& shape) {
-  if (!HasNumbers(dtype)) return NoJson(dtype);
+  if (!HasJsonForm(dtype)) return NoJsonForm(dtype);
   TESSERA_RETURN_IF_ERROR(CheckLists(json, shape, 0, "value"));
   ir::Array out(dtype, shape);
   int64_t index = 0;
-  TESSERA_RETURN_IF_ERROR(SetAll(json, 0, "value", &index, &out));
+  TESSERA_RETURN_IF_ERROR(SetElements(json, 0, "value", &index, &out));
   return out;
 }
 
 absl::StatusOr<Json> JsonOfArray(const ir::Array& array) {
-  if (!HasNumbers(array.dtype())) return NoJson(array.dtype());
+  if (!HasJsonForm(array.dtype())) return NoJsonForm(array.dtype());
   if (array.num_elements() > kJsonValuesMax) {
     return MakeError(ErrorKind::kLimitExceeded,
                      absl::StrCat("the array has ", array.num_elements(), " elements, but at most ",
@@ -354,7 +356,7 @@ absl::StatusOr<Json> JsonOfArray(const ir::Array& array) {
 absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type) {
   if (text == "zeros") return ir::Array(type.dtype, type.shape);
   if (text == "ones" || text == "count") {
-    if (!HasNumbers(type.dtype)) return NoJson(type.dtype);
+    if (!HasJsonForm(type.dtype)) return NoJsonForm(type.dtype);
     const bool count = text == "count";
     ir::Array out(type.dtype, type.shape);
     // Count only up to numbers that the dtype holds exactly, then begin again at 0.

@@ -1,5 +1,5 @@
-// Proves that arrays survive the way through .npy files and JSON, and that bytes which are no such
-// file, or values that do not fit a type, are errors which say where.
+// Proves that arrays survive a round trip through .npy files and JSON. Malformed files and values
+// that do not fit a type must be errors, and the errors must say where the fault is.
 #include "client/cli/values.h"
 
 #include <cstring>
@@ -15,7 +15,8 @@ namespace {
 using ir::DType;
 using ::testing::ElementsAre;
 
-ir::Array Counting(DType dtype, ir::Dims shape) {
+// Returns an array whose bytes are 0, 1, 0, 1, ...
+ir::Array AlternatingBytes(DType dtype, ir::Dims shape) {
   ir::Array out(dtype, std::move(shape));
   for (int64_t i = 0; i < out.num_bytes(); ++i) {
     out.MutableData()[i] = static_cast<std::byte>(i % 2);
@@ -23,12 +24,12 @@ ir::Array Counting(DType dtype, ir::Dims shape) {
   return out;
 }
 
-TEST(Npy, EveryDTypeAndShapeGoesThereAndBack) {
+TEST(Npy, EveryDTypeAndShapeSurvivesARoundTrip) {
   for (const DType dtype : {DType::kBool, DType::kS8, DType::kS16, DType::kS32, DType::kS64,
                             DType::kU8, DType::kU16, DType::kU32, DType::kU64, DType::kF16,
                             DType::kBF16, DType::kF32, DType::kF64, DType::kC64}) {
     for (const ir::Dims& shape : {ir::Dims{}, ir::Dims{3}, ir::Dims{2, 3}, ir::Dims{2, 0, 4}}) {
-      const ir::Array value = Counting(dtype, shape);
+      const ir::Array value = AlternatingBytes(dtype, shape);
       TESSERA_ASSERT_OK_AND_ASSIGN(const std::string bytes, NpyOf(value));
       TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back, ParseNpy(bytes, "x.npy"));
       EXPECT_EQ(back, value);
@@ -38,7 +39,7 @@ TEST(Npy, EveryDTypeAndShapeGoesThereAndBack) {
 
 // The bytes are those that numpy.save writes for np.array([[1, 2, 3], [4, 5, 6]], '<i4',
 // order='F').
-TEST(Npy, ColumnMajorFilesAreTurned) {
+TEST(Npy, ColumnMajorFilesBecomeRowMajorArrays) {
   std::string header = "{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }";
   header.resize(117, ' ');
   header += '\n';
@@ -50,7 +51,7 @@ TEST(Npy, ColumnMajorFilesAreTurned) {
   EXPECT_THAT(value.As<int32_t>(), ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
-TEST(Npy, BytesThatAreNoFileAreRefused) {
+TEST(Npy, MalformedFilesAreRefused) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::string good,
                                NpyOf(ir::Array::Of(DType::kF32, {2}, {1.0, 2.0})));
   for (size_t size = 0; size < good.size(); ++size) {
@@ -74,7 +75,7 @@ TEST(Npy, BytesThatAreNoFileAreRefused) {
   }
 }
 
-TEST(Npy, HugeShapesTakeNoMemory) {
+TEST(Npy, HugeShapesAreRefusedBeforeAllocation) {
   std::string header =
       "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296)}";
   header.resize(117, ' ');
@@ -166,7 +167,7 @@ TEST(JsonOfArray, FloatsKeepEveryDigitThatTellsThemApart) {
   EXPECT_EQ(std::memcmp(back.data(), bits.data(), 4 * kCount), 0);
 }
 
-TEST(InputOf, WordsJsonAndFiles) {
+TEST(InputOf, TakesWordsJsonAndFiles) {
   const ir::Type type = ir::MakeType(DType::kF32, {2, 2});
   EXPECT_THAT(InputOf("count", type)->ToDoubles(), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(InputOf("ones", type)->ToDoubles(), ElementsAre(1, 1, 1, 1));
@@ -183,7 +184,7 @@ TEST(InputOf, WordsJsonAndFiles) {
   std::remove(path.c_str());
 }
 
-TEST(Files, FaultsNameTheFileThatWasGiven) {
+TEST(Files, ErrorsNameTheGivenFile) {
   const std::string folder = ::testing::TempDir();
   EXPECT_THAT(ReadFile(folder), ReasonIs("VALUE_ERROR", "this is a folder"));
   const absl::Status unwritten = WriteFile("/nowhere/x.npy", "bytes");
