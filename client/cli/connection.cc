@@ -14,8 +14,8 @@ absl::StatusOr<Json> Connection::Call(const std::string& method, const Json& req
                                       absl::Duration timeout,
                                       const std::function<bool()>& give_up) {
   if (client_ == nullptr) {
-    if (const absl::Status usable = CheckAddress(address_); !usable.ok())
-      return WithExitCode(Annotate(usable, "the coordinator's address"), kExitUsage);
+    if (const absl::Status address_status = CheckAddress(address_); !address_status.ok())
+      return WithExitCode(Annotate(address_status, "the coordinator's address"), kExitUsage);
     TESSERA_ASSIGN_OR_RETURN(client_, remote::JsonClient::Make(address_, options_));
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string response,

@@ -27,8 +27,8 @@ constexpr int kInitialBackoffMs = 200, kMaxBackoffMs = 1'000, kConnectTimeoutMs 
 // the setting that would fix it.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options) {
-  if (const absl::Status usable = CheckAddress(address); !usable.ok())
-    return Annotate(usable, "the coordinator's address");
+  if (const absl::Status address_status = CheckAddress(address); !address_status.ok())
+    return Annotate(address_status, "the coordinator's address");
   if (!options.ca_file.empty()) {
     std::string pem;
     const int failure = TryReadWholeFile(options.ca_file, kWholeFileBytesMax, &pem);

@@ -26,7 +26,7 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 // Returns credentials for TLS that does not verify the server. The caller checks the fingerprint of
 // the CA certificate that it receives.
-std::shared_ptr<grpc::ChannelCredentials> Unverified() {
+std::shared_ptr<grpc::ChannelCredentials> UnverifiedTlsCredentials() {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_verify_server_certs(false);
   options.set_check_call_host(false);
@@ -53,9 +53,10 @@ absl::Status PlainText(const std::string& address) {
 }  // namespace
 
 absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration timeout) {
-  if (const absl::Status usable = CheckAddress(address); !usable.ok())
-    return Annotate(usable, "the coordinator's address");
-  const auto stub = v1::EnrollmentService::NewStub(grpc::CreateChannel(address, Unverified()));
+  if (const absl::Status address_status = CheckAddress(address); !address_status.ok())
+    return Annotate(address_status, "the coordinator's address");
+  const auto stub =
+      v1::EnrollmentService::NewStub(grpc::CreateChannel(address, UnverifiedTlsCredentials()));
   grpc::ClientContext context;
   SetDeadline(&context, timeout);
   v1::Authority response;

@@ -20,7 +20,7 @@ constexpr absl::Duration kMaxIdle = absl::Milliseconds(50);
 
 // One stream. At most one read and one write are in flight. Only the polling thread takes events
 // from the queue, and it starts the next read or write before another thread may poll.
-class Executions::Stream {
+class ExecutionClient::Stream {
  public:
   Stream(v1::ProgramService::Stub* stub, const PrepareFn& prepare) {
     prepare(&context_, absl::InfiniteDuration());
@@ -76,8 +76,9 @@ class Executions::Stream {
       if (!in_time) return arrived();
     }
   }
-  // Returns false if the stream has ended, even if it ended while no thread polled.
-  bool usable() ABSL_LOCKS_EXCLUDED(mu_) {
+  // Returns false if the stream has ended. If the stream was idle, polls it first, because it may
+  // have ended while no thread polled.
+  bool CheckUsable() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (polling_ || SteadyNow() - last_used_ < kMaxIdle) return !broken_;
     polling_ = true;
@@ -85,7 +86,7 @@ class Executions::Stream {
     polling_ = false;
     return !broken_;
   }
-  size_t open() const ABSL_LOCKS_EXCLUDED(mu_) {
+  size_t num_open_runs() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return runs_.size();
   }
@@ -108,7 +109,7 @@ class Executions::Stream {
     } else if (ok) {
       HandleEvent();
     } else {
-      Break();
+      HandleStreamEnd();
     }
     return true;
   }
@@ -152,8 +153,8 @@ class Executions::Stream {
     stream_->Read(&event_, &event_);
     mu_.Lock();
   }
-  // Ends all runs, since the stream has ended.
-  void Break() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Ends all runs of the stream with the stream's final status.
+  void HandleStreamEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     mu_.Unlock();
     grpc::Status status;
     stream_->Finish(&status, &status);
@@ -188,29 +189,30 @@ class Executions::Stream {
   grpc::Status status_ ABSL_GUARDED_BY(mu_);  // valid once broken_
 };
 
-Executions::Executions(v1::ProgramService::Stub* stub, PrepareFn prepare)
+ExecutionClient::ExecutionClient(v1::ProgramService::Stub* stub, PrepareFn prepare)
     : stub_(stub), prepare_(std::move(prepare)) {}
 
-Executions::~Executions() {
+ExecutionClient::~ExecutionClient() {
   if (stream_ != nullptr) stream_->Close();
 }
 
-std::shared_ptr<Executions::Stream> Executions::Open() {
+std::shared_ptr<ExecutionClient::Stream> ExecutionClient::UsableStream() {
   absl::MutexLock lock(&mu_);
-  if (stream_ == nullptr || !stream_->usable()) stream_ = std::make_shared<Stream>(stub_, prepare_);
+  if (stream_ == nullptr || !stream_->CheckUsable())
+    stream_ = std::make_shared<Stream>(stub_, prepare_);
   return stream_;
 }
 
-std::shared_ptr<Executions::Run> Executions::Send(v1::ExecuteProgramsRequest request,
-                                                  const Run* after) {
-  const std::shared_ptr<Stream> stream = after == nullptr ? Open() : after->stream_;
+std::shared_ptr<ExecutionClient::Run> ExecutionClient::Send(v1::ExecuteProgramsRequest request,
+                                                            const Run* after) {
+  const std::shared_ptr<Stream> stream = after == nullptr ? UsableStream() : after->stream_;
   auto run = std::make_shared<Run>(stream, request.number());
   stream->Send(run, std::move(request));
   return run;
 }
 
-grpc::Status Executions::AwaitAcceptance(const Run& run, absl::Duration timeout,
-                                         api::ExecuteReply* reply) {
+grpc::Status ExecutionClient::AwaitAcceptance(const Run& run, absl::Duration timeout,
+                                              api::ExecuteReply* reply) {
   if (!run.stream_->Await(run, &Run::accepted_, SteadyNow() + timeout))
     return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
   absl::MutexLock lock(&run.stream_->mu_);
@@ -221,60 +223,62 @@ grpc::Status Executions::AwaitAcceptance(const Run& run, absl::Duration timeout,
   return grpc::Status::OK;
 }
 
-grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
-                                 std::shared_ptr<Run>* run, api::ExecuteReply* reply) {
-  v1::ExecuteProgramsRequest numbered;
-  numbered.set_number(NextNumber());
-  *numbered.mutable_run() = request;
-  *run = Send(std::move(numbered), /*after=*/nullptr);
+grpc::Status ExecutionClient::SendAndAwaitAcceptance(const v1::ExecuteProgramRequest& request,
+                                                     absl::Duration timeout,
+                                                     std::shared_ptr<Run>* run,
+                                                     api::ExecuteReply* reply) {
+  v1::ExecuteProgramsRequest numbered_request;
+  numbered_request.set_number(NextNumber());
+  *numbered_request.mutable_run() = request;
+  *run = Send(std::move(numbered_request), /*after=*/nullptr);
   return AwaitAcceptance(**run, timeout, reply);
 }
 
-void Executions::Cancel() {
+void ExecutionClient::CancelStream() {
   absl::MutexLock lock(&mu_);
   if (stream_ != nullptr) stream_->Cancel();
 }
 
-bool Executions::AwaitEnd(const Run& run, absl::Time deadline) const {
+bool ExecutionClient::AwaitEnd(const Run& run, absl::Time deadline) const {
   return run.stream_->Await(run, &Run::over_, deadline);
 }
 
-std::optional<ir::Array> Executions::ResultOf(const Run& run, uint64_t array) const {
+std::optional<ir::Array> ExecutionClient::ResultOf(const Run& run, uint64_t array) const {
   absl::MutexLock lock(&run.stream_->mu_);
   const auto it = run.results_.find(array);
   if (it == run.results_.end()) return std::nullopt;
   return it->second;
 }
 
-std::optional<api::ExecuteReply> Executions::ReplyOf(const Run& run) {
+std::optional<api::ExecuteReply> ExecutionClient::ReplyOf(const Run& run) {
   absl::MutexLock lock(&run.stream_->mu_);
   return run.accepted_ ? std::optional(run.reply_) : std::nullopt;
 }
 
-std::optional<api::Operation> Executions::OperationOf(const Run& run) {
+std::optional<api::Operation> ExecutionClient::OperationOf(const Run& run) {
   absl::MutexLock lock(&run.stream_->mu_);
   return run.operation_;
 }
 
-bool Executions::IsOver(const Run& run) {
+bool ExecutionClient::IsOver(const Run& run) {
   absl::MutexLock lock(&run.stream_->mu_);
   return run.over_;
 }
 
-void Executions::DropResults(Run& run) {
+void ExecutionClient::DropResults(Run& run) {
   std::map<uint64_t, ir::Array> dropped;  // destroyed without the lock
   absl::MutexLock lock(&run.stream_->mu_);
   dropped.swap(run.results_);
 }
 
-grpc::Status Executions::FailureOf(const Run& run) const {
+grpc::Status ExecutionClient::FailureOf(const Run& run) const {
   absl::MutexLock lock(&run.stream_->mu_);
   return run.failure_;
 }
 
-size_t Executions::open() const {
+size_t ExecutionClient::num_open_runs() const {
   absl::MutexLock lock(&mu_);
-  return stream_ == nullptr ? 0 : stream_->open();
+  return stream_ == nullptr ? 0 : stream_->num_open_runs();
 }
 
 }  // namespace tessera::remote

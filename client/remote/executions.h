@@ -1,5 +1,5 @@
-// Executes programs over one stream to the coordinator (ProgramService.ExecutePrograms). The
-// completions arrive on the same stream, with small results inline.
+// The client's end of ProgramService.ExecutePrograms: executes programs over one stream to the
+// coordinator. The completions arrive on the same stream, with small results inline.
 //
 // Thread-safe. There is no background thread, which would add latency: one of the waiting threads
 // polls the stream for all of them, and passes this role on when its own event has arrived. A
@@ -22,10 +22,10 @@
 
 namespace tessera::remote {
 
-class Executions {
+class ExecutionClient {
  public:
   class Stream;
-  // One run of an executable. The polling thread sets its fields, each of them once.
+  // One run of an executable. The polling thread sets each field once.
   class Run {
    public:
     Run(std::shared_ptr<Stream> stream, uint64_t number)
@@ -33,7 +33,7 @@ class Executions {
 
    private:
     friend class Stream;
-    friend class Executions;
+    friend class ExecutionClient;
     const std::shared_ptr<Stream> stream_;
     const uint64_t number_;
     // Guarded by the mutex of the stream.
@@ -47,16 +47,16 @@ class Executions {
   };
 
   // `stub` and the captures of `prepare` must outlive this object.
-  Executions(v1::ProgramService::Stub* stub, PrepareFn prepare);
-  Executions(const Executions&) = delete;
-  Executions& operator=(const Executions&) = delete;
+  ExecutionClient(v1::ProgramService::Stub* stub, PrepareFn prepare);
+  ExecutionClient(const ExecutionClient&) = delete;
+  ExecutionClient& operator=(const ExecutionClient&) = delete;
   // Closes the stream. The runs go on at the coordinator.
-  ~Executions();
+  ~ExecutionClient();
 
   // Sends the request and waits until the run is accepted or refused, at most `timeout`.
-  grpc::Status Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
-                       std::shared_ptr<Run>* run, api::ExecuteReply* reply)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  grpc::Status SendAndAwaitAcceptance(const v1::ExecuteProgramRequest& request,
+                                      absl::Duration timeout, std::shared_ptr<Run>* run,
+                                      api::ExecuteReply* reply) ABSL_LOCKS_EXCLUDED(mu_);
   // Sends a request that already has a number, and does not wait for its acceptance. If `after` is
   // not null, the request goes over the stream of that run, behind it. If the stream is broken, the
   // run that is returned has already ended, and its failure is the stream's status.
@@ -67,7 +67,7 @@ class Executions {
   static grpc::Status AwaitAcceptance(const Run& run, absl::Duration timeout,
                                       api::ExecuteReply* reply);
   // Ends the stream, so that all waits on it return.
-  void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
+  void CancelStream() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for the completion of the run, at most until `deadline`. Returns whether the completion
   // or the end of the stream has arrived.
   bool AwaitEnd(const Run& run, absl::Time deadline) const;
@@ -77,17 +77,19 @@ class Executions {
   static std::optional<api::ExecuteReply> ReplyOf(const Run& run);
   // Returns the record of the run, if it has ended.
   static std::optional<api::Operation> OperationOf(const Run& run);
+  // Returns whether the completion of the run, its refusal or the end of the stream has arrived.
   static bool IsOver(const Run& run);
-  // Drops the inline results of the run. From now on its results are read by ticket.
+  // Drops the inline results of the run. From now on the run's results are read by ticket.
   static void DropResults(Run& run);
   // Returns the error of a run that was refused, or the status of a stream that broke before the
   // run completed. Returns OK for any other run.
   grpc::Status FailureOf(const Run& run) const;
   // Returns the number of runs on the current stream that have not completed.
-  size_t open() const ABSL_LOCKS_EXCLUDED(mu_);
+  size_t num_open_runs() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  std::shared_ptr<Stream> Open() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the current stream or, if that has ended, a new one.
+  std::shared_ptr<Stream> UsableStream() ABSL_LOCKS_EXCLUDED(mu_);
 
   v1::ProgramService::Stub* const stub_;
   const PrepareFn prepare_;

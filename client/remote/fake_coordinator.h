@@ -23,17 +23,17 @@ class FakeCoordinator final : public v1::ProgramService::Service {
   using Serve = std::function<grpc::Status(ServerStream*)>;
 
   // Sets the function that serves all streams that open from now on.
-  void Set(Serve serve) ABSL_LOCKS_EXCLUDED(mu_) {
+  void SetServe(Serve serve) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     serve_ = std::move(serve);
   }
-  int streams() const ABSL_LOCKS_EXCLUDED(mu_) {
+  int num_streams() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    return streams_;
+    return num_streams_;
   }
   const std::shared_ptr<grpc::Channel>& channel() const { return server_.channel(); }
-  std::unique_ptr<Executions> Client() {
-    return std::make_unique<Executions>(
+  std::unique_ptr<ExecutionClient> MakeClient() {
+    return std::make_unique<ExecutionClient>(
         stub_.get(), [](grpc::ClientContext* context, absl::Duration timeout) {
           context->set_deadline(WallDeadline(std::min(timeout, kLimit)));
         });
@@ -43,7 +43,7 @@ class FakeCoordinator final : public v1::ProgramService::Service {
     Serve serve;
     {
       absl::MutexLock lock(&mu_);
-      ++streams_;
+      ++num_streams_;
       serve = serve_;
     }
     return serve(stream);
@@ -52,18 +52,20 @@ class FakeCoordinator final : public v1::ProgramService::Service {
  private:
   mutable absl::Mutex mu_;
   Serve serve_ ABSL_GUARDED_BY(mu_);
-  int streams_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_streams_ ABSL_GUARDED_BY(mu_) = 0;
   LocalServer server_{this};
   const std::unique_ptr<v1::ProgramService::Stub> stub_ =
       v1::ProgramService::NewStub(server_.channel());
 };
 
+// Accepts the run, without results.
 inline void Accept(ServerStream* stream, uint64_t number, uint64_t operation) {
   v1::ExecuteProgramsEvent event;
   event.set_number(number);
   event.mutable_accepted()->set_operation(operation);
   EXPECT_TRUE(stream->Write(event));
 }
+// Completes the run, with the inline result `array`.
 inline void End(ServerStream* stream, uint64_t number, uint64_t array) {
   v1::ExecuteProgramsEvent event;
   event.set_number(number);
@@ -75,8 +77,9 @@ inline void End(ServerStream* stream, uint64_t number, uint64_t array) {
   result->mutable_value()->set_data(std::string(1, static_cast<char>(array)));
   EXPECT_TRUE(stream->Write(event));
 }
-// Accepts every request and ends its run at once; the operation and the result have the id of the
-// executable. The client must await the end before it leaves, or the end cannot be written.
+// Accepts every request and ends its run at once. The operation and the result have the id of the
+// executable. The client must await the end of the run before it closes the stream: otherwise the
+// end cannot be written, and the test fails.
 inline grpc::Status ServeAll(ServerStream* stream) {
   v1::ExecuteProgramsRequest request;
   while (stream->Read(&request)) {
@@ -86,7 +89,7 @@ inline grpc::Status ServeAll(ServerStream* stream) {
   return grpc::Status::OK;
 }
 // Returns a request to run `executable`.
-inline v1::ExecuteProgramRequest Of(uint64_t executable) {
+inline v1::ExecuteProgramRequest RequestFor(uint64_t executable) {
   v1::ExecuteProgramRequest request;
   request.set_executable(executable);
   return request;

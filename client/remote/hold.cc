@@ -1,6 +1,6 @@
-// The client's end of HoldSession. The thread of a Lease calls Keep several times per grace period
-// of the server, so that a broken stream is opened again before the server takes the client to be
-// gone.
+// The client's end of HoldSession. The thread of a Lease calls KeepOpen several times per grace
+// period of the server, so that a broken stream is opened again before the server takes the client
+// to be gone.
 #include "client/remote/hold.h"
 
 #include <utility>
@@ -54,9 +54,9 @@ void Hold::Open(uint64_t session) {
 
 // Takes the events of the stream from its queue and opens the stream again if it broke. A read is
 // always pending, because only the failure of a read shows that the stream has ended. If the stream
-// ended before the server responded, returns kRefused, and the next call of Keep tries again.
-Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
-  if (unknown_) return State::kHeld;
+// ended before the server responded, returns kRefused, and the next call of KeepOpen tries again.
+Hold::State Hold::KeepOpen(uint64_t session, absl::Duration wait) {
+  if (unimplemented_) return State::kHeld;
   if (stream_ == nullptr || stream_->session != session) Open(session);
   const absl::Time end = SteadyNow() + wait;
   while (true) {
@@ -74,9 +74,9 @@ Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
       continue;
     }
     const bool was_held = stream_->held;
-    unknown_ = stream_->End().error_code() == grpc::StatusCode::UNIMPLEMENTED;
+    unimplemented_ = stream_->End().error_code() == grpc::StatusCode::UNIMPLEMENTED;
     stream_ = nullptr;
-    if (unknown_) return State::kHeld;
+    if (unimplemented_) return State::kHeld;
     if (!was_held) return State::kRefused;
     Open(session);
   }

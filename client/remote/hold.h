@@ -27,9 +27,9 @@ class Hold {
     kOpening,  // no response yet; there may be no connection
     kRefused
   };
-  // Opens a stream for `session` if there is none, and waits at most `wait` for it to open. If
-  // there is one, checks that it is still open.
-  State Keep(uint64_t session, absl::Duration wait);
+  // Opens a stream for `session` if there is none, and waits at most `wait` until the stream is
+  // open. If there is a stream, checks that it is still open, and opens a broken one again.
+  State KeepOpen(uint64_t session, absl::Duration wait);
 
  private:
   struct Stream;
@@ -38,7 +38,7 @@ class Hold {
   v1::SessionService::Stub* const stub_;
   const PrepareFn prepare_;
   std::unique_ptr<Stream> stream_;
-  bool unknown_ = false;  // the server is older and has no HoldSession
+  bool unimplemented_ = false;  // the server is older and has no HoldSession
 };
 
 }  // namespace tessera::remote

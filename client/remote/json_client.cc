@@ -36,7 +36,7 @@ constexpr absl::Duration kPollInterval = absl::Milliseconds(100);  // time betwe
 
 // Returns the descriptor of the method, or null if there is none. Services are found through the
 // file descriptor of one message per file; naming the message also links the file.
-const pb::MethodDescriptor* MethodOf(const std::string& method) {
+const pb::MethodDescriptor* FindMethod(const std::string& method) {
   const size_t slash = method.find('/');
   if (slash == std::string::npos) return nullptr;
   std::string service = method.substr(0, slash);
@@ -51,7 +51,7 @@ const pb::MethodDescriptor* MethodOf(const std::string& method) {
   return nullptr;
 }
 
-::grpc::ByteBuffer BytesOf(const pb::Message& message) {
+::grpc::ByteBuffer SerializeToBuffer(const pb::Message& message) {
   const ::grpc::Slice slice(message.SerializeAsString());
   return ::grpc::ByteBuffer(&slice, 1);
 }
@@ -69,8 +69,9 @@ bool Parse(const ::grpc::ByteBuffer& bytes, pb::Message* message) {
 }  // namespace
 
 struct JsonClient::Channel {
-  Channel(std::shared_ptr<::grpc::Channel> c, std::shared_ptr<::grpc::ChannelCredentials> with)
-      : credentials(std::move(with)), stub(std::move(c)) {}
+  Channel(std::shared_ptr<::grpc::Channel> c,
+          std::shared_ptr<::grpc::ChannelCredentials> channel_credentials)
+      : credentials(std::move(channel_credentials)), stub(std::move(c)) {}
   const std::shared_ptr<::grpc::ChannelCredentials> credentials;
   ::grpc::GenericStub stub;
 };
@@ -104,16 +105,16 @@ JsonClient::~JsonClient() = default;
 absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const std::string& request,
                                              absl::Duration timeout,
                                              const std::function<bool()>& give_up) const {
-  const pb::MethodDescriptor* const descriptor = MethodOf(method);
+  const pb::MethodDescriptor* const descriptor = FindMethod(method);
   if (descriptor == nullptr || descriptor->server_streaming() || descriptor->client_streaming()) {
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat("there is no unary method with the name ", method));
   }
   pb::DynamicMessageFactory messages;
   const std::unique_ptr<pb::Message> input(messages.GetPrototype(descriptor->input_type())->New());
-  if (const auto read = pb::util::JsonStringToMessage(request, input.get()); !read.ok()) {
+  if (const auto parsed = pb::util::JsonStringToMessage(request, input.get()); !parsed.ok()) {
     return MakeError(ErrorKind::kInternal,
-                     absl::StrCat(method, ": ", read.ToString(), " in ", request));
+                     absl::StrCat(method, ": ", parsed.ToString(), " in ", request));
   }
 
   ::grpc::ClientContext context;
@@ -124,7 +125,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   ::grpc::CompletionQueue queue;
   const auto call = channel_->stub.PrepareUnaryCall(
       &context, absl::StrCat("/", descriptor->service()->full_name(), "/", descriptor->name()),
-      BytesOf(*input), &queue);
+      SerializeToBuffer(*input), &queue);
   ::grpc::ByteBuffer reply;
   ::grpc::Status status;
   call->StartCall();

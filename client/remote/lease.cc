@@ -26,8 +26,8 @@ constexpr int kRenewalsPerLease = 3;
 // comes back late in the lease.
 constexpr int kCallsPerInterval = 2, kRetriesPerInterval = 4;
 constexpr absl::Duration kMinRenewInterval = absl::Milliseconds(20);
-// The hold is polled this often within the server's grace period, so that there is time to open a
-// broken stream again.
+// The number of times per grace period of the server that the hold is polled. It leaves time to
+// open a broken stream again.
 constexpr int kPollsPerGrace = 5;
 constexpr absl::Duration kMinPollInterval = absl::Milliseconds(50),
                          kMaxPollInterval = absl::Seconds(1);
@@ -36,12 +36,12 @@ constexpr absl::Duration kHoldWait = absl::Milliseconds(100);
 
 }  // namespace
 
-Renewals::Renewals(absl::Duration lease)
+RenewalTimes::RenewalTimes(absl::Duration lease)
     : interval(std::max(lease / kRenewalsPerLease, kMinRenewInterval)),
       call_timeout(interval / kCallsPerInterval),
       retry_wait(interval / kRetriesPerInterval) {}
 
-std::string ThisProcess() {
+std::string ProcessDisplayName() {
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
   return absl::StrCat(program_invocation_short_name, " on ", host, ", process ", getpid());
@@ -80,12 +80,12 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
       lease->poll_interval_ = std::clamp(ir::serial::FromProto(session->grace()) / kPollsPerGrace,
                                          kMinPollInterval, kMaxPollInterval);
   }
-  if (lease->mine()) {
+  if (lease->owns_session()) {
     lease->hold_ = std::make_unique<Hold>(lease->stub_.get(), lease->prepare_);
     lease->at_end_ =
         std::make_unique<AtProcessEnd>([lease = lease.get()](absl::Time by) { lease->End(by); });
   }
-  lease->thread_ = std::make_unique<std::thread>([lease = lease.get()] { lease->Run(); });
+  lease->thread_ = std::make_unique<std::thread>([lease = lease.get()] { lease->RunThread(); });
   return lease;
 }
 
@@ -116,13 +116,13 @@ void Lease::End(absl::Time by) {
     absl::MutexLock lock(&mu_);
     if (std::exchange(stopping_, true)) return;
     session = session_;
-    if (calling_ != nullptr) calling_->TryCancel();
+    if (current_call_ != nullptr) current_call_->TryCancel();
   }
   if (thread_ == nullptr) return;
   thread_->join();
   thread_ = nullptr;
   hold_ = nullptr;
-  if (!mine()) return;
+  if (!owns_session()) return;
   grpc::ClientContext context;
   prepare_(&context, std::max(by - SteadyNow(), absl::ZeroDuration()));
   v1::DeleteSessionRequest request;
@@ -137,9 +137,9 @@ bool Lease::ended() const {
   return stopping_;
 }
 
-Renewals Lease::renewals() const {
+RenewalTimes Lease::renewal_times() const {
   absl::MutexLock lock(&mu_);
-  return Renewals(lease_);
+  return RenewalTimes(lease_);
 }
 
 uint64_t Lease::session() const {
@@ -161,7 +161,7 @@ absl::StatusOr<v1::Session> Lease::Create() const {
   return session;
 }
 
-absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
+absl::StatusOr<uint64_t> Lease::ReplaceSession(uint64_t lost) {
   if (options_.session)
     return MakeError(ErrorKind::kSessionNotFound,
                      absl::StrCat("session ", lost, " has ended; connect with another"));
@@ -177,8 +177,8 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
   return session_;
 }
 
-void Lease::Run() {
-  absl::Time due = SteadyNow() + renewals().interval;
+void Lease::RunThread() {
+  absl::Time due = SteadyNow() + renewal_times().interval;
   absl::Duration poll_interval = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
@@ -192,12 +192,12 @@ void Lease::Run() {
       poll_interval = poll_interval_;
     }
     if (const absl::Time sent = SteadyNow(); sent >= due) {
-      const Renewals times = renewals();
+      const RenewalTimes times = renewal_times();
       const bool renewed = Renew(session, times.call_timeout);
       due = times.NextDue(sent, SteadyNow(), renewed);
     }
-    // While the stream is being opened, Keep does the waiting.
-    if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)
+    // While the stream is being opened, KeepOpen does the waiting.
+    if (hold_ != nullptr && hold_->KeepOpen(session, kHoldWait) == Hold::State::kOpening)
       poll_interval = absl::ZeroDuration();
   }
 }
@@ -208,7 +208,7 @@ bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) return false;
-    calling_ = &context;
+    current_call_ = &context;
   }
   v1::RenewSessionRequest request;
   request.set_session(session);
@@ -216,11 +216,11 @@ bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   const absl::Status renewed = to_status_(stub_->RenewSession(&context, request, &response));
   {
     absl::MutexLock lock(&mu_);
-    calling_ = nullptr;
+    current_call_ = nullptr;
   }
   if (renewed.ok()) return true;
   if (KindOf(renewed) != ErrorKind::kSessionNotFound) return false;
-  (void)Replace(session);  // if this fails, the next call reports the error
+  (void)ReplaceSession(session);  // if this fails, the next call reports the error
   return true;
 }
 

@@ -35,8 +35,8 @@ struct LeaseOptions {
 
 // The times at which a lease is renewed. The interval after a renewal that succeeds starts when the
 // renewal was sent, because the server may have extended the lease as early as that.
-struct Renewals {
-  explicit Renewals(absl::Duration lease);
+struct RenewalTimes {
+  explicit RenewalTimes(absl::Duration lease);
 
   // Returns when the next renewal is due, given when the last one was sent, when it ended, and
   // whether it succeeded.
@@ -61,10 +61,10 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
 
   uint64_t session() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Opens a new, empty session in place of `lost`. Called if the server does not know the session
-  // `lost`, because the server was restarted or this process was suspended for too long. Returns
-  // SESSION_NOT_FOUND if this object did not open `lost`.
-  absl::StatusOr<uint64_t> Replace(uint64_t lost) ABSL_LOCKS_EXCLUDED(mu_);
+  // Opens a new, empty session in place of `lost`, and returns its id. Called if the server does
+  // not know the session `lost`, because the server was restarted or this process was suspended for
+  // too long. Returns SESSION_NOT_FOUND if this object did not open `lost`.
+  absl::StatusOr<uint64_t> ReplaceSession(uint64_t lost) ABSL_LOCKS_EXCLUDED(mu_);
   // Stops the thread and deletes the session, by the time `by` at the latest. Idempotent.
   void End(absl::Time by) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns whether End was called.
@@ -74,12 +74,13 @@ class Lease {
   Lease(const std::shared_ptr<grpc::Channel>& channel, Outage* outage, LeaseOptions options,
         PrepareFn prepare, ToStatusFn to_status);
   absl::StatusOr<v1::Session> Create() const;
-  void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns false if the lease was not renewed. It then runs out unless another attempt succeeds.
+  void RunThread() ABSL_LOCKS_EXCLUDED(mu_);
+  // Renews the lease. If this returns false, the lease runs out unless another attempt succeeds.
   bool Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  Renewals renewals() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns whether this object opened the session, and so keeps it alive and deletes it.
-  bool mine() const { return !options_.session; }
+  RenewalTimes renewal_times() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether this object opened the session. If so, it keeps the session alive and deletes
+  // it.
+  bool owns_session() const { return !options_.session; }
 
   const LeaseOptions options_;
   const PrepareFn prepare_;
@@ -91,15 +92,16 @@ class Lease {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration lease_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
-  absl::Duration poll_interval_ ABSL_GUARDED_BY(mu_);            // interval of the checks of hold_
-  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;  // the thread's call in progress
+  absl::Duration poll_interval_ ABSL_GUARDED_BY(mu_);  // interval of the checks of hold_
+  grpc::ClientContext* current_call_ ABSL_GUARDED_BY(mu_) =
+      nullptr;  // the thread's call in progress
   const int process_;
-  std::unique_ptr<Hold> hold_;           // used by the thread; null if not mine()
+  std::unique_ptr<Hold> hold_;           // used by the thread; null if not owns_session()
   std::unique_ptr<std::thread> thread_;  // last: it uses the members above
   std::unique_ptr<AtProcessEnd> at_end_;
 };
 
 // Returns the display name of this process's sessions, such as "train on host a, process 17".
-std::string ThisProcess();
+std::string ProcessDisplayName();
 
 }  // namespace tessera::remote

@@ -23,11 +23,11 @@ class FakeCoordinator final : public v1::SessionService::Service {
  public:
   // Sets the answer to the first renewal. Without a value there is no answer at all, and the client
   // must give the call up.
-  void SetFirst(std::optional<grpc::Status> answer) ABSL_LOCKS_EXCLUDED(mu_) {
+  void SetFirstAnswer(std::optional<grpc::Status> answer) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     first_answer_ = std::move(answer);
   }
-  std::unique_ptr<Lease> Client() {
+  std::unique_ptr<Lease> OpenLease() {
     auto lease = Lease::Open(
         server_.channel(), &outage_, {},
         [](grpc::ClientContext* context, absl::Duration timeout) {
@@ -42,8 +42,8 @@ class FakeCoordinator final : public v1::SessionService::Service {
   // Waits for `count` renewals; returns whether they came in time.
   bool AwaitRenewals(int count) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return renewals_ >= count; };
-    return mu_.AwaitWithTimeout(absl::Condition(&there), kLimit);
+    const auto enough = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return num_renewals_ >= count; };
+    return mu_.AwaitWithTimeout(absl::Condition(&enough), kLimit);
   }
 
   grpc::Status CreateSession(grpc::ServerContext*, const v1::CreateSessionRequest*,
@@ -56,7 +56,7 @@ class FakeCoordinator final : public v1::SessionService::Service {
                             v1::Session* session) override ABSL_LOCKS_EXCLUDED(mu_) {
     session->set_id(3);
     absl::MutexLock lock(&mu_);
-    if (++renewals_ > 1) return grpc::Status::OK;
+    if (++num_renewals_ > 1) return grpc::Status::OK;
     if (first_answer_.has_value()) return *first_answer_;
     // Poll, since no event wakes this thread when the client gives the call up.
     const absl::Time until = SteadyNow() + kLimit;
@@ -73,53 +73,55 @@ class FakeCoordinator final : public v1::SessionService::Service {
 
  private:
   absl::Mutex mu_;
-  int renewals_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_renewals_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<grpc::Status> first_answer_ ABSL_GUARDED_BY(mu_);
   Outage outage_{absl::Seconds(30)};
   LocalServer server_{this};
 };
 
-// Renewals is a pure function of times, so these tests do not depend on the speed of the machine.
+// RenewalTimes is a pure function of times, so these tests do not depend on the speed of the
+// machine.
 constexpr absl::Time kSent = absl::UnixEpoch();
 
-TEST(RenewalsTest, ARenewalWithoutAnAnswerLeavesTimeForAnotherWithinTheLease) {
-  const Renewals times(absl::Seconds(6));
+TEST(RenewalTimesTest, ARenewalWithoutAnAnswerLeavesTimeForAnotherWithinTheLease) {
+  const RenewalTimes times(absl::Seconds(6));
   const absl::Time granted = kSent - times.interval;
   const absl::Time second = times.NextDue(kSent, kSent + times.call_timeout, /*renewed=*/false);
   EXPECT_EQ(second - kSent, absl::Seconds(1.5));
   EXPECT_LE(second + times.call_timeout, granted + absl::Seconds(6));
 }
 
-TEST(RenewalsTest, ARenewalThatFailsIsTriedAgainAfterAQuarterOfTheInterval) {
+TEST(RenewalTimesTest, ARenewalThatFailsIsTriedAgainAfterAQuarterOfTheInterval) {
   const absl::Time failed = kSent + absl::Seconds(0.3);
-  EXPECT_EQ(Renewals(absl::Seconds(6)).NextDue(kSent, failed, /*renewed=*/false),
+  EXPECT_EQ(RenewalTimes(absl::Seconds(6)).NextDue(kSent, failed, /*renewed=*/false),
             failed + absl::Seconds(0.5));
 }
 
 // The server counts the lease from when it receives a renewal, not from when it responds.
-TEST(RenewalsTest, TheNextRenewalCountsFromWhenTheLastWasSent) {
-  EXPECT_EQ(Renewals(absl::Seconds(6)).NextDue(kSent, kSent + absl::Seconds(0.9), /*renewed=*/true),
-            kSent + absl::Seconds(2));
+TEST(RenewalTimesTest, TheNextRenewalCountsFromWhenTheLastWasSent) {
+  EXPECT_EQ(
+      RenewalTimes(absl::Seconds(6)).NextDue(kSent, kSent + absl::Seconds(0.9), /*renewed=*/true),
+      kSent + absl::Seconds(2));
 }
 
 TEST(LeaseTest, ARenewalWithoutAnAnswerIsGivenUpAndTriedAgain) {
   FakeCoordinator coordinator;
-  coordinator.SetFirst(std::nullopt);
-  const auto lease = coordinator.Client();
+  coordinator.SetFirstAnswer(std::nullopt);
+  const auto lease = coordinator.OpenLease();
   EXPECT_TRUE(coordinator.AwaitRenewals(2));
 }
 
 TEST(LeaseTest, ARenewalThatFailsIsTriedAgain) {
   FakeCoordinator coordinator;
-  coordinator.SetFirst(grpc::Status(grpc::StatusCode::UNAVAILABLE, "not now"));
-  const auto lease = coordinator.Client();
+  coordinator.SetFirstAnswer(grpc::Status(grpc::StatusCode::UNAVAILABLE, "not now"));
+  const auto lease = coordinator.OpenLease();
   EXPECT_TRUE(coordinator.AwaitRenewals(2));
 }
 
 TEST(LeaseTest, ALeaseIsRenewedAgainAndAgain) {
   FakeCoordinator coordinator;
-  coordinator.SetFirst(grpc::Status::OK);
-  const auto lease = coordinator.Client();
+  coordinator.SetFirstAnswer(grpc::Status::OK);
+  const auto lease = coordinator.OpenLease();
   EXPECT_TRUE(coordinator.AwaitRenewals(3));
 }
 

@@ -42,7 +42,7 @@ void DieBySignal(int signal) {
 }
 
 void OnSignal(int signal) {
-  const int saved = errno;
+  const int saved_errno = errno;
   int none = 0;
   // A forked child has no watcher thread, and a second signal ends the process at once.
   if (watcher_pid.load() != getpid() || !caught_signal.compare_exchange_strong(none, signal)) {
@@ -50,7 +50,7 @@ void OnSignal(int signal) {
   } else {
     sem_post(&wake);
   }
-  errno = saved;
+  errno = saved_errno;
 }
 
 bool IsHandledBy(int signal, void (*handler)(int)) {

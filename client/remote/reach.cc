@@ -15,28 +15,28 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 }  // namespace
 
-absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address, bool tls,
+absl::Status DiagnoseUnreachable(absl::Status status, const std::string& address, bool tls,
                                  const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  if (failed.ok() || KindOf(failed) != ErrorKind::kUnreachable) return failed;
+  if (status.ok() || KindOf(status) != ErrorKind::kUnreachable) return status;
   const ir::serial::Speaks speaks = ir::serial::Probe(address, kProbeTimeout);
-  if (speaks == ir::serial::Speaks::kNothing) return failed;
-  const auto because = [&](absl::string_view reason) {
+  if (speaks == ir::serial::Speaks::kNothing) return status;
+  const auto tls_mismatch = [&](absl::string_view reason) {
     return MakeError(ErrorKind::kTlsMismatch, absl::StrCat("the coordinator at ", address, reason));
   };
   if (!tls && speaks == ir::serial::Speaks::kTls) {
-    return because(
+    return tls_mismatch(
         " speaks TLS, and was called in plain text; set TESSERA_CA_FILE to the cluster's ca.pem");
   }
   if (tls && speaks == ir::serial::Speaks::kPlainText) {
-    return because(
+    return tls_mismatch(
         " speaks plain text, and was called with TLS; unset TESSERA_CA_FILE, or check the address");
   }
   if (tls && !ir::serial::Answers(address, credentials, kProbeTimeout)) {
-    return because(
+    return tls_mismatch(
         ": its certificate does not come from the authority in TESSERA_CA_FILE, or does not name "
         "this address; check both, and name this address with `tessera up --advertise`");
   }
-  return failed;  // the server has started meanwhile
+  return status;  // the server has started meanwhile
 }
 
 }  // namespace tessera::remote

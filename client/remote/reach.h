@@ -10,10 +10,10 @@
 
 namespace tessera::remote {
 
-// Returns `failed`, unless it is UNREACHABLE and a mismatch of TLS explains it. In that case the
+// Returns `status`, unless it is UNREACHABLE and a mismatch of TLS explains it. In that case the
 // result is TLS_MISMATCH: the server at `address` speaks TLS and this client plain text, or the
 // reverse, or the server's certificate does not fit `credentials`.
-absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address, bool tls,
+absl::Status DiagnoseUnreachable(absl::Status status, const std::string& address, bool tls,
                                  const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
 }  // namespace tessera::remote

@@ -1,7 +1,7 @@
 // The api::Service that Session::Connect returns for a remote coordinator (connect.cc). Each method
-// converts its arguments to a protobuf message, makes one call, and converts the response; the long
-// ones here also choose the faster of several ways: Execute between the unary call, the stream and
-// the runs sent ahead, Put and Get between the relay, inline results and tickets.
+// converts its arguments to a protobuf message, makes one call, and converts the response. The long
+// methods also choose the fastest way. Execute chooses between the unary call, the stream and
+// sending the run ahead, and Put and Get between the relay, inline results and tickets.
 #include "client/remote/remote_service.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ constexpr size_t kMaxCachedResults = 256;                   // results of at mos
 class TicketRetries {
  public:
   // Sleeps; returns false once kTicketRetryTimeout has passed since the first call.
-  bool Again() {
+  bool WaitToRetry() {
     deadline_ = std::min(deadline_, SteadyNow() + kTicketRetryTimeout);
     if (SteadyNow() >= deadline_) return false;
     absl::SleepFor(backoff_);
@@ -74,8 +74,8 @@ template <class F>
 auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
   TicketRetries tries;
   while (true) {
-    auto done = attempt();
-    if (KindOf(done.status()) != ErrorKind::kTicketStale || !tries.Again()) return done;
+    auto result = attempt();
+    if (KindOf(result.status()) != ErrorKind::kTicketStale || !tries.WaitToRetry()) return result;
   }
 }
 
@@ -115,25 +115,27 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   }
   const RemoteService* const self = service.get();
   TESSERA_ASSIGN_OR_RETURN(
-      service->lease_,
-      Lease::Open(
-          service->channel_, &service->outage_,
-          {.display_name = ThisProcess(), .lease = options.lease, .session = options.session},
-          [self](grpc::ClientContext* context, absl::Duration timeout) {
-            self->Prepare(context, timeout);
-          },
-          [self](const grpc::Status& status) { return self->ToStatus(status); }));
+      service->lease_, Lease::Open(
+                           service->channel_, &service->outage_,
+                           {.display_name = ProcessDisplayName(),
+                            .lease = options.lease,
+                            .session = options.session},
+                           [self](grpc::ClientContext* context, absl::Duration timeout) {
+                             self->Prepare(context, timeout);
+                           },
+                           [self](const grpc::Status& status) { return self->ToStatus(status); }));
   service->runs_ahead_ = std::make_unique<RunsAhead>(
-      &service->executions_, service->channel_, &service->outage_,
+      &service->execution_client_, service->channel_, &service->outage_,
       [self](const grpc::Status& status) { return self->ToStatus(status); },
-      RunsAhead::Calls{
-          .no_session =
-              [self](uint64_t session) { self->lease_->Replace(session).status().IgnoreError(); },
-          // If the call fails, the arrays are freed with the session.
-          .free =
-              [self](const std::vector<uint64_t>& arrays) {
-                self->DeleteNow(arrays).IgnoreError();
-              }});
+      RunsAhead::Callbacks{.on_unknown_session =
+                               [self](uint64_t session) {
+                                 self->lease_->ReplaceSession(session).status().IgnoreError();
+                               },
+                           // If the call fails, the arrays are freed with the session.
+                           .free_arrays =
+                               [self](const std::vector<uint64_t>& arrays) {
+                                 self->DeleteNow(arrays).IgnoreError();
+                               }});
   return std::shared_ptr<api::Service>(std::move(service));
 }
 
@@ -156,7 +158,7 @@ auto RemoteService::InSession(F call) {
   const uint64_t session = lease_->session();
   auto result = call(session);
   if (result.ok() || KindOf(result.status()) != ErrorKind::kSessionNotFound) return result;
-  const absl::StatusOr<uint64_t> replaced = lease_->Replace(session);
+  const absl::StatusOr<uint64_t> replaced = lease_->ReplaceSession(session);
   if (!replaced.ok()) return decltype(result)(replaced.status());
   return call(*replaced);
 }
@@ -172,9 +174,10 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
       arrays_(v1::ArrayService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)),
       transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}),
-      executions_(programs_.get(), [this](grpc::ClientContext* context, absl::Duration timeout) {
-        Prepare(context, timeout);
-      }) {}
+      execution_client_(programs_.get(),
+                        [this](grpc::ClientContext* context, absl::Duration timeout) {
+                          Prepare(context, timeout);
+                        }) {}
 
 void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration timeout) const {
   context->set_deadline(WallDeadline(timeout));
@@ -230,27 +233,28 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   std::vector<const api::ArraySpec*> specs;
   for (const api::ArraySpec& s : reply->out) specs.push_back(&s);
   absl::MutexLock lock(&mu_);
-  results_[reply->executable] = {specs.size(),
-                                 !api::InlineResults(specs, api::kInlineBytesMax).empty()};
+  results_info_[reply->executable] = {specs.size(),
+                                      !api::InlineResults(specs, api::kInlineBytesMax).empty()};
   return reply;
 }
 
-bool RemoteService::WorthWatching(uint64_t executable) const {
-  if (executions_.open() >= kMaxWatchedRuns) return false;
+bool RemoteService::IsWorthWatching(uint64_t executable) const {
+  if (execution_client_.num_open_runs() >= kMaxWatchedRuns) return false;
   absl::MutexLock lock(&mu_);
-  const auto it = results_.find(executable);
-  return it == results_.end() || it->second.inlined;
+  const auto it = results_info_.find(executable);
+  return it == results_info_.end() || it->second.may_be_inline;
 }
 
-std::optional<size_t> RemoteService::ResultsIfAhead(const api::ExecuteRequest& request) const {
+std::optional<size_t> RemoteService::NumResultsIfSentAhead(
+    const api::ExecuteRequest& request) const {
   if (!request.ahead || request.check_only) return std::nullopt;
   absl::MutexLock lock(&mu_);
-  const auto it = results_.find(request.executable);
-  if (it == results_.end() || it->second.count > RunsAhead::kResultsMax) return std::nullopt;
+  const auto it = results_info_.find(request.executable);
+  if (it == results_info_.end() || it->second.count > RunsAhead::kResultsMax) return std::nullopt;
   return it->second.count;
 }
 
-absl::StatusOr<bool> RemoteService::KnowsRunsInOrder() {
+absl::StatusOr<bool> RemoteService::ServerHasRunsInOrder() {
   if (const int known = runs_in_order_; known >= 0) return known > 0;
   TESSERA_ASSIGN_OR_RETURN(
       const v1::GetCapabilitiesResponse found,
@@ -260,16 +264,18 @@ absl::StatusOr<bool> RemoteService::KnowsRunsInOrder() {
   return runs_in_order_ > 0;
 }
 
-absl::StatusOr<uint64_t> RemoteService::IdOf(uint64_t id) const {
-  return runs_ahead_->IdOf(id, SteadyNow() + kWatchTimeout);
+absl::StatusOr<uint64_t> RemoteService::AwaitCoordinatorId(uint64_t id) const {
+  return runs_ahead_->AwaitCoordinatorId(id, SteadyNow() + kWatchTimeout);
 }
 
-absl::StatusOr<api::ExecuteRequest> RemoteService::WithIds(const api::ExecuteRequest& request) {
+absl::StatusOr<api::ExecuteRequest> RemoteService::ResolveLocalIds(
+    const api::ExecuteRequest& request) {
   // This run may release arrays that earlier runs take, so the earlier runs must be accepted first.
   runs_ahead_->AwaitAccepted(SteadyNow() + kWatchTimeout);
   api::ExecuteRequest out = request;
-  TESSERA_ASSIGN_OR_RETURN(out.args, runs_ahead_->IdsOf(request.args, SteadyNow() + kWatchTimeout));
-  out.release = runs_ahead_->Forget(request.release);
+  TESSERA_ASSIGN_OR_RETURN(
+      out.args, runs_ahead_->AwaitCoordinatorIds(request.args, SteadyNow() + kWatchTimeout));
+  out.release = runs_ahead_->ForgetAndTakeDeletable(request.release);
   return out;
 }
 
@@ -278,63 +284,66 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_inline_results_bytes_max(api::kInlineBytesMax);
   proto.set_request_id(NewRequestId());
-  std::shared_ptr<Executions::Run> run;
+  std::shared_ptr<ExecutionClient::Run> run;
   api::ExecuteReply reply;
   Retries tries(channel_, kWatchTimeout, &outage_);
   grpc::Status accepted;
   do {
-    accepted = executions_.Execute(proto, tries.left(), &run, &reply);
-  } while (tries.Again(accepted));
-  if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return ToStatus(end); });
-  std::vector<std::shared_ptr<Executions::Run>> dropped;  // destroyed after the lock is released
+    accepted = execution_client_.SendAndAwaitAcceptance(proto, tries.left(), &run, &reply);
+  } while (tries.WaitToRetry(accepted));
+  if (!accepted.ok())
+    return tries.FinalStatus([this](const grpc::Status& end) { return ToStatus(end); });
+  std::vector<std::shared_ptr<ExecutionClient::Run>>
+      dropped;  // destroyed after the lock is released
   absl::MutexLock lock(&mu_);
-  for (uint64_t array : reply.outputs) runs_.emplace(array, run);
-  while (runs_.size() > kMaxCachedResults) {
-    dropped.push_back(std::move(runs_.begin()->second));
-    runs_.erase(runs_.begin());
+  for (uint64_t array : reply.outputs) watched_runs_.emplace(array, run);
+  while (watched_runs_.size() > kMaxCachedResults) {
+    dropped.push_back(std::move(watched_runs_.begin()->second));
+    watched_runs_.erase(watched_runs_.begin());
   }
   return reply;
 }
 
-std::shared_ptr<Executions::Run> RemoteService::RunOf(uint64_t array) const {
+std::shared_ptr<ExecutionClient::Run> RemoteService::WatchedRunOf(uint64_t array) const {
   absl::MutexLock lock(&mu_);
-  const auto it = runs_.find(array);
-  return it == runs_.end() ? nullptr : it->second;
+  const auto it = watched_runs_.find(array);
+  return it == watched_runs_.end() ? nullptr : it->second;
 }
 
-void RemoteService::Forget(absl::Span<const uint64_t> arrays) {
-  std::vector<std::shared_ptr<Executions::Run>> dropped;  // destroyed after the lock is released
+void RemoteService::ForgetWatched(absl::Span<const uint64_t> arrays) {
+  std::vector<std::shared_ptr<ExecutionClient::Run>>
+      dropped;  // destroyed after the lock is released
   absl::MutexLock lock(&mu_);
   for (uint64_t array : arrays) {
-    const auto it = runs_.find(array);
-    if (it == runs_.end()) continue;
+    const auto it = watched_runs_.find(array);
+    if (it == watched_runs_.end()) continue;
     dropped.push_back(std::move(it->second));
-    runs_.erase(it);
+    watched_runs_.erase(it);
   }
 }
 
 absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteRequest& request) {
-  Forget(request.release);
+  ForgetWatched(request.release);
   for (size_t i = 0; i < request.donate.size() && i < request.args.size(); ++i)
-    if (request.donate[i]) Forget({&request.args[i], 1});
-  const std::optional<size_t> results = ResultsIfAhead(request);
-  bool goes_ahead = results.has_value();
+    if (request.donate[i]) ForgetWatched({&request.args[i], 1});
+  const std::optional<size_t> num_results = NumResultsIfSentAhead(request);
+  bool goes_ahead = num_results.has_value();
   if (goes_ahead) {
-    TESSERA_ASSIGN_OR_RETURN(goes_ahead, KnowsRunsInOrder());
+    TESSERA_ASSIGN_OR_RETURN(goes_ahead, ServerHasRunsInOrder());
   }
   if (goes_ahead) {
-    api::ExecuteRequest ahead = request;
-    ahead.session = lease_->session();
-    return runs_ahead_->Execute(ahead, *results, kTransferTimeout);
+    api::ExecuteRequest sent_ahead = request;
+    sent_ahead.session = lease_->session();
+    return runs_ahead_->Execute(sent_ahead, *num_results, kTransferTimeout);
   }
-  TESSERA_ASSIGN_OR_RETURN(api::ExecuteRequest mine, WithIds(request));
-  const bool watch = !no_streams_ && WorthWatching(request.executable);
+  TESSERA_ASSIGN_OR_RETURN(api::ExecuteRequest resolved, ResolveLocalIds(request));
+  const bool watch = !lacks_execution_stream_ && IsWorthWatching(request.executable);
   return InSession([&](uint64_t session) {
-    mine.session = session;
-    if (!watch) return ExecuteUnwatched(mine);
-    absl::StatusOr<api::ExecuteReply> reply = ExecuteAndWatch(mine);
-    no_streams_ = reply.status().code() == absl::StatusCode::kUnimplemented;
-    return no_streams_ ? ExecuteUnwatched(mine) : reply;
+    resolved.session = session;
+    if (!watch) return ExecuteUnwatched(resolved);
+    absl::StatusOr<api::ExecuteReply> reply = ExecuteAndWatch(resolved);
+    lacks_execution_stream_ = reply.status().code() == absl::StatusCode::kUnimplemented;
+    return lacks_execution_stream_ ? ExecuteUnwatched(resolved) : reply;
   });
 }
 
@@ -353,7 +362,7 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::P
   const absl::Time end = SteadyNow() + timeout;
   // If the relay fails, the general path below reports the error.
   if (value.shape().empty()) {
-    absl::StatusOr<uint64_t> array = Relay(value, placement, end);
+    absl::StatusOr<uint64_t> array = PutByRelay(value, placement, end);
     if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled) return array;
   }
   TicketRetries tries;
@@ -367,12 +376,13 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::P
     }
     // If an executor was lost, try again: the caller has not seen the id of the array yet, so a new
     // array can be created in its place.
-    if (array.ok() || !lost || SteadyNow() >= end || !tries.Again()) return array;
+    if (array.ok() || !lost || SteadyNow() >= end || !tries.WaitToRetry()) return array;
   }
 }
 
-absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
-                                              const api::Placement& placement, absl::Time end) {
+absl::StatusOr<uint64_t> RemoteService::PutByRelay(const ir::Array& value,
+                                                   const api::Placement& placement,
+                                                   absl::Time end) {
   v1::WriteArrayRequest request;
   *request.mutable_spec() =
       ir::serial::ToProto(api::ArraySpec{value.dtype(), value.shape(), placement});
@@ -403,23 +413,23 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
   for (const v1::ShardTicket& t : response.tickets()) {
     jobs.push_back([&, ticket = &t]() -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ticket->ordinal()));
-      const bool whole = block.shape == value.shape();
+      const bool is_whole = block.shape == value.shape();
       return transfer_.Write(ticket->endpoint(), ticket->ticket(),
-                             whole ? value : ir::SliceBlock(value, block.starts, block.shape), end,
-                             [&] { return Loss(response.array()); });
+                             is_whole ? value : ir::SliceBlock(value, block.starts, block.shape),
+                             end, [&] { return FetchLossError(response.array()); });
     });
   }
-  const absl::Status written = WithLossReason(response.array(), RunAll(jobs));
+  const absl::Status written = AwaitLossReason(response.array(), RunAll(jobs));
   if (!written.ok()) {
     *lost = KindOf(written) == ErrorKind::kTicketStale ||
-            KindOf(Loss(response.array())) == ErrorKind::kWorkerLost;
+            KindOf(FetchLossError(response.array())) == ErrorKind::kWorkerLost;
     Delete({response.array()}).IgnoreError();
     return written;
   }
   return response.array();
 }
 
-absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
+absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::CreateReadTickets(
     uint64_t array, const std::vector<int>& ordinals, absl::Duration timeout) const {
   v1::CreateReadTicketsRequest request;
   request.set_array(array);
@@ -431,18 +441,18 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
   if (RunsAhead::IsLocal(array)) {
-    if (std::optional<ir::Array> value = runs_ahead_->ResultOf(array, start + timeout))
+    if (std::optional<ir::Array> value = runs_ahead_->AwaitInlineResult(array, start + timeout))
       return *std::move(value);
-    TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->IdOf(array, start + timeout));
+    TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->AwaitCoordinatorId(array, start + timeout));
   }
   grpc::Status stream_end;  // status of the stream, if the coordinator stopped meanwhile
-  if (const std::shared_ptr<Executions::Run> run = RunOf(array)) {
-    executions_.AwaitEnd(*run, start + timeout);
-    if (std::optional<ir::Array> value = executions_.ResultOf(*run, array))
+  if (const std::shared_ptr<ExecutionClient::Run> run = WatchedRunOf(array)) {
+    execution_client_.AwaitEnd(*run, start + timeout);
+    if (std::optional<ir::Array> value = execution_client_.ResultOf(*run, array))
       return *std::move(value);
     // The result is too large to come inline, or failed, or is not ready, so the coordinator is
     // asked below.
-    stream_end = executions_.FailureOf(*run);
+    stream_end = execution_client_.FailureOf(*run);
   }
   absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
     return GetOnce(array, std::max(timeout - (SteadyNow() - start), absl::ZeroDuration()));
@@ -457,22 +467,23 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
 // array that lies in one shard is returned as it was received, which saves a copy.
 absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
-                           ReadTickets(array, {}, timeout));
+                           CreateReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
   const absl::Time end = SteadyNow() + kTransferTimeout;
   const int64_t num_elements = ir::MakeType(spec.dtype, spec.shape).num_elements();
   ir::Array whole;  // allocated only if the array is sharded
   absl::Mutex mu;
   std::vector<std::function<absl::Status()>> jobs;
-  int64_t elements = 0;
+  int64_t num_ticketed = 0;  // elements that the tickets cover
   for (const v1::ShardTicket& t : tickets.tickets()) {
     TESSERA_ASSIGN_OR_RETURN(Block block, BlockOf(spec, t.ordinal()));
-    elements += ir::MakeType(spec.dtype, block.shape).num_elements();
+    num_ticketed += ir::MakeType(spec.dtype, block.shape).num_elements();
     if (jobs.empty() && block.shape != spec.shape) whole = ir::Array(spec.dtype, spec.shape);
     jobs.push_back([&, block, ticket = &t]() -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard,
-                               transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype,
-                                              block.shape, end, [&] { return Loss(array); }));
+      TESSERA_ASSIGN_OR_RETURN(
+          const ir::Array shard,
+          transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype, block.shape, end,
+                         [&] { return FetchLossError(array); }));
       absl::MutexLock lock(&mu);
       if (block.shape == spec.shape) {
         whole = shard;
@@ -482,47 +493,48 @@ absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration 
       return absl::OkStatus();
     });
   }
-  if (elements != num_elements) {
+  if (num_ticketed != num_elements) {
     return MakeError(ErrorKind::kInternal,
-                     absl::StrCat("the coordinator gave tickets for ", elements, " of ",
+                     absl::StrCat("the coordinator gave tickets for ", num_ticketed, " of ",
                                   num_elements, " elements of array ", array));
   }
   if (jobs.empty()) return ir::Array(spec.dtype, spec.shape);
-  TESSERA_RETURN_IF_ERROR(WithLossReason(array, RunAll(jobs)));
+  TESSERA_RETURN_IF_ERROR(AwaitLossReason(array, RunAll(jobs)));
   return whole;
 }
 
-absl::Status RemoteService::Loss(uint64_t array) const {
-  const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
-  const ErrorKind kind = KindOf(known);
+absl::Status RemoteService::FetchLossError(uint64_t array) const {
+  const absl::Status status = CreateReadTickets(array, {}, absl::ZeroDuration()).status();
+  const ErrorKind kind = KindOf(status);
   const bool lost = kind == ErrorKind::kWorkerLost || kind == ErrorKind::kArrayDeleted ||
                     kind == ErrorKind::kArrayNotFound;
-  return !known.ok() && lost ? known : absl::OkStatus();
+  return !status.ok() && lost ? status : absl::OkStatus();
 }
 
-absl::Status RemoteService::WithLossReason(uint64_t array, absl::Status transferred) const {
-  if (transferred.ok() || KindOf(transferred) != ErrorKind::kWorkerLost) return transferred;
+absl::Status RemoteService::AwaitLossReason(uint64_t array, absl::Status transfer_status) const {
+  if (transfer_status.ok() || KindOf(transfer_status) != ErrorKind::kWorkerLost)
+    return transfer_status;
   // The coordinator learns of the loss from the worker's daemon at about the same time, so its
   // reason may take a moment.
   const absl::Time deadline = SteadyNow() + kLossReportTimeout;
   while (SteadyNow() < deadline) {
-    const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
-    if (KindOf(known) == ErrorKind::kWorkerLost) return known;
+    const absl::Status status = CreateReadTickets(array, {}, absl::ZeroDuration()).status();
+    if (KindOf(status) == ErrorKind::kWorkerLost) return status;
     absl::SleepFor(kLossPollInterval);
   }
-  return transferred;
+  return transfer_status;
 }
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
                                                   absl::Duration timeout) {
-  TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->IdOf(array, SteadyNow() + timeout));
+  TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->AwaitCoordinatorId(array, SteadyNow() + timeout));
   return WithFreshTickets([&] { return GetShardOnce(array, ordinal, timeout); });
 }
 
 absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordinal,
                                                       absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
-                           ReadTickets(array, {ordinal}, timeout));
+                           CreateReadTickets(array, {ordinal}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
   if (tickets.tickets_size() != 1) {
     return MakeError(
@@ -530,15 +542,15 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
         absl::StrCat("the coordinator gave ", tickets.tickets_size(), " tickets for one shard"));
   }
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
-  absl::StatusOr<ir::Array> shard =
-      transfer_.Read(tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype,
-                     block.shape, SteadyNow() + kTransferTimeout, [&] { return Loss(array); });
-  TESSERA_RETURN_IF_ERROR(WithLossReason(array, shard.status()));
+  absl::StatusOr<ir::Array> shard = transfer_.Read(
+      tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype, block.shape,
+      SteadyNow() + kTransferTimeout, [&] { return FetchLossError(array); });
+  TESSERA_RETURN_IF_ERROR(AwaitLossReason(array, shard.status()));
   return shard;
 }
 
 absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
-  TESSERA_ASSIGN_OR_RETURN(array, IdOf(array));
+  TESSERA_ASSIGN_OR_RETURN(array, AwaitCoordinatorId(array));
   v1::GetArrayRequest request;
   request.set_array(array);
   TESSERA_ASSIGN_OR_RETURN(const v1::Array response, Call(arrays_, &Arrays::GetArray, request));
@@ -547,7 +559,7 @@ absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
 
 absl::StatusOr<api::PendingArrays> RemoteService::Reshard(uint64_t array,
                                                           const api::Placement& placement) {
-  TESSERA_ASSIGN_OR_RETURN(array, IdOf(array));
+  TESSERA_ASSIGN_OR_RETURN(array, AwaitCoordinatorId(array));
   v1::ReshardArrayRequest request;
   request.set_array(array);
   *request.mutable_placement() = ir::serial::ToProto(placement);
@@ -563,7 +575,7 @@ absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
   for (const api::ArrayToSave& a : arrays) {
     v1::NamedArray* named = request.add_arrays();
     named->set_name(a.name);
-    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, IdOf(a.array));
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(a.array));
     named->set_array(id);
   }
   request.set_path(path);
@@ -609,8 +621,8 @@ absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
 absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
   // The arrays have been freed with the session.
   if (lease_->ended()) return absl::OkStatus();
-  Forget(arrays);
-  return DeleteNow(runs_ahead_->Forget(arrays));
+  ForgetWatched(arrays);
+  return DeleteNow(runs_ahead_->ForgetAndTakeDeletable(arrays));
 }
 
 absl::Status RemoteService::DeleteNow(const std::vector<uint64_t>& ids) const {
@@ -625,7 +637,7 @@ absl::Status RemoteService::DeleteNow(const std::vector<uint64_t>& ids) const {
 }
 
 absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
-  TESSERA_ASSIGN_OR_RETURN(operation, IdOf(operation));
+  TESSERA_ASSIGN_OR_RETURN(operation, AwaitCoordinatorId(operation));
   v1::GetOperationRequest request;
   request.set_operation(operation);
   TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
@@ -637,10 +649,10 @@ absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
                                                             absl::Duration timeout) {
   if (RunsAhead::IsLocal(operation)) {
     const absl::Time end = SteadyNow() + timeout;
-    if (std::optional<api::Operation> known = runs_ahead_->OperationOf(operation, end);
+    if (std::optional<api::Operation> known = runs_ahead_->AwaitOperation(operation, end);
         known && known->state >= api::OperationState::kDone)
       return *std::move(known);
-    const absl::StatusOr<uint64_t> id = runs_ahead_->IdOf(operation, end);
+    const absl::StatusOr<uint64_t> id = runs_ahead_->AwaitCoordinatorId(operation, end);
     if (!id.ok() && KindOf(id.status()) == ErrorKind::kDeadlineExceeded) {
       api::Operation pending;
       pending.id = operation;
@@ -660,7 +672,7 @@ absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
 }
 
 absl::Status RemoteService::Cancel(uint64_t operation) {
-  TESSERA_ASSIGN_OR_RETURN(operation, IdOf(operation));
+  TESSERA_ASSIGN_OR_RETURN(operation, AwaitCoordinatorId(operation));
   v1::CancelOperationRequest request;
   request.set_operation(operation);
   return Call(operations_, &Operations::CancelOperation, request).status();

@@ -79,19 +79,21 @@ class RemoteService final : public api::Service {
   absl::StatusOr<Response> CallInSession(const std::unique_ptr<Stub>& stub,
                                          Method<Stub, Request, Response> method, Request request,
                                          absl::Duration timeout = kCallTimeout);
-  // Returns the coordinator's error if the array is lost or deleted, and OK otherwise.
-  absl::Status Loss(uint64_t array) const;
-  // Returns `transferred`, the result of a transfer. If the executor did not respond, returns the
-  // coordinator's reason for the executor's loss instead, as soon as the coordinator knows it.
-  absl::Status WithLossReason(uint64_t array, absl::Status transferred) const;
-  absl::StatusOr<v1::CreateReadTicketsResponse> ReadTickets(uint64_t array,
-                                                            const std::vector<int>& ordinals,
-                                                            absl::Duration timeout) const;
+  // Asks the coordinator about the array. Returns the coordinator's error if the array is lost or
+  // deleted, and OK if it is not.
+  absl::Status FetchLossError(uint64_t array) const;
+  // Returns `transfer_status`, the result of a transfer, unless it says that the executor did not
+  // respond. In that case waits until the coordinator knows why the executor was lost, and returns
+  // the coordinator's error.
+  absl::Status AwaitLossReason(uint64_t array, absl::Status transfer_status) const;
+  absl::StatusOr<v1::CreateReadTicketsResponse> CreateReadTickets(uint64_t array,
+                                                                  const std::vector<int>& ordinals,
+                                                                  absl::Duration timeout) const;
 
   // Puts a small array by one call to the coordinator, which is faster than tickets and streams for
   // a few bytes.
-  absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement,
-                                 absl::Time end);
+  absl::StatusOr<uint64_t> PutByRelay(const ir::Array& value, const api::Placement& placement,
+                                      absl::Time end);
   // Makes one attempt with new tickets. Fails with TICKET_STALE if the tickets have become stale
   // meanwhile. Sets *lost if an executor was lost before the array was written.
   absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
@@ -99,24 +101,24 @@ class RemoteService final : public api::Service {
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
 
-  // Executes over the stream of executions_ and watches the run: the run's completion, with its
-  // small results, arrives on the stream. Call it only if WorthWatching says so.
+  // Executes over the stream of execution_client_ and watches the run: the run's completion, with
+  // its small results, arrives on the stream. Call it only if IsWorthWatching says so.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
   absl::StatusOr<api::ExecuteReply> ExecuteUnwatched(const api::ExecuteRequest& request) const;
   // Returns whether a result of the executable may be small, and not too many runs are watched.
-  bool WorthWatching(uint64_t executable) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns how many results the run has, or nullopt if the run must not be sent ahead.
-  std::optional<size_t> ResultsIfAhead(const api::ExecuteRequest& request) const
+  bool IsWorthWatching(uint64_t executable) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the number of the run's results, or nullopt if the run must not be sent ahead.
+  std::optional<size_t> NumResultsIfSentAhead(const api::ExecuteRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns whether the server has the feature `runs_in_order`. Asks it at the first call.
-  absl::StatusOr<bool> KnowsRunsInOrder();
+  absl::StatusOr<bool> ServerHasRunsInOrder();
   // Returns the request with the coordinator's ids in place of this client's local ids, for a run
-  // whose acceptance is awaited.
-  absl::StatusOr<api::ExecuteRequest> WithIds(const api::ExecuteRequest& request);
-  absl::StatusOr<uint64_t> IdOf(uint64_t id) const;
+  // that is not sent ahead. Waits until the runs that were sent ahead are accepted.
+  absl::StatusOr<api::ExecuteRequest> ResolveLocalIds(const api::ExecuteRequest& request);
+  absl::StatusOr<uint64_t> AwaitCoordinatorId(uint64_t id) const;
   absl::Status DeleteNow(const std::vector<uint64_t>& ids) const;
-  std::shared_ptr<Executions::Run> RunOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
-  void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<ExecutionClient::Run> WatchedRunOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
+  void ForgetWatched(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string address_, token_;
   mutable Outage outage_;
@@ -126,22 +128,23 @@ class RemoteService final : public api::Service {
   const std::unique_ptr<v1::ArrayService::Stub> arrays_;
   const std::unique_ptr<v1::OperationService::Stub> operations_;
   Transfer transfer_;
-  Executions executions_;
-  std::atomic<bool> no_streams_{false};  // the server is older and has no ExecutePrograms
+  ExecutionClient execution_client_;
+  // True if the server is older and has no ExecutePrograms.
+  std::atomic<bool> lacks_execution_stream_{false};
   // 1 if the server has the feature `runs_in_order`, 0 if it has not, -1 if it was not asked yet.
   std::atomic<int> runs_in_order_{-1};
   std::unique_ptr<Lease> lease_;  // set by Connect
 
-  // The results of an executable.
-  struct Results {
+  // Facts about the results of an executable.
+  struct ResultsInfo {
     size_t count = 0;
-    bool inlined = false;  // some may come inline with the completion of a run
+    bool may_be_inline = false;  // some results may come inline with the completion of a run
   };
   mutable absl::Mutex mu_;
-  std::map<uint64_t, Results> results_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, ResultsInfo> results_info_ ABSL_GUARDED_BY(mu_);  // by executable
   // The watched runs, by result array. An entry stays until its array is deleted or there are too
   // many entries.
-  std::map<uint64_t, std::shared_ptr<Executions::Run>> runs_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::shared_ptr<ExecutionClient::Run>> watched_runs_ ABSL_GUARDED_BY(mu_);
   // Sends runs ahead. Last, because its thread uses the members above.
   std::unique_ptr<RunsAhead> runs_ahead_;
 };

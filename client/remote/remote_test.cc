@@ -1,6 +1,5 @@
 // Proves the parts of the remote client that need no server: the slices of shards, request ids, the
-// translation of gRPC statuses, and what Connect says about addresses and CA files that cannot
-// work.
+// translation of gRPC statuses, and the errors of Connect for invalid addresses and CA files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -47,7 +46,7 @@ TEST(BlockTest, BlocksCoverTheArrayRowMajor) {
   EXPECT_EQ(block->starts, (ir::Dims{(1 * 2 + 1) * 2}));
 }
 
-TEST(BlockTest, RefusesWhatDoesNotFit) {
+TEST(BlockTest, RefusesPlacementsThatDoNotFitTheArray) {
   EXPECT_EQ(ReasonOf(BlockOf(Spec({5}, {{"x"}}), 0).status()), "INDIVISIBLE");
   EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"q"}}), 0).status()), "UNKNOWN_AXIS");
   EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"x"}}), 6).status()), "VALUE_ERROR");
@@ -75,10 +74,10 @@ TEST(RequestIdTest, AForkedChildHasIdsOfItsOwn) {
   ASSERT_GT(size, 0);
   EXPECT_LE(size, 64);
   EXPECT_TRUE(ids.insert(std::string(bytes, static_cast<size_t>(size))).second);
-  EXPECT_TRUE(ids.insert(NewRequestId()).second) << "the parent's is the child's";
+  EXPECT_TRUE(ids.insert(NewRequestId()).second) << "the parent's next id is the child's id";
 }
 
-TEST(StatusTest, TheReasonTravels) {
+TEST(StatusTest, TheReasonOfAServersErrorIsKept) {
   const absl::Status want = MakeError(ErrorKind::kArrayDeleted, "gone");
   const grpc::Status wire(grpc::StatusCode::FAILED_PRECONDITION, "gone",
                           ir::serial::ToProto(want).SerializeAsString());
@@ -87,7 +86,7 @@ TEST(StatusTest, TheReasonTravels) {
   EXPECT_EQ(ReasonOf(got), "ARRAY_DELETED");
 }
 
-TEST(StatusTest, ATransportThatSpeaksForAPeerThatIsGoneNamesIt) {
+TEST(StatusTest, TransportErrorsNameThePeer) {
   for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED}) {
     const absl::Status got = FromGrpc({code, "reset"}, "peer", ErrorKind::kServerStopping);
     EXPECT_EQ(got.code(), absl::StatusCode::kUnavailable);
@@ -108,7 +107,7 @@ TEST(StatusTest, ATransportThatSpeaksForAPeerThatIsGoneNamesIt) {
   EXPECT_EQ(ReasonOf(big), "LIMIT_EXCEEDED");
 }
 
-TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
+TEST(ConnectTest, AnUnreachableCoordinatorIsReportedWithinTheTimeout) {
   ConnectOptions options;
   // One attempt must fail within the timeout, even on a busy machine.
   options.timeout = absl::Seconds(2);
@@ -120,20 +119,22 @@ TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
                         "Check that it runs"));
 }
 
-TEST(ConnectTest, AddressesThatNobodyCanHaveAreRefusedAtOnce) {
-  const auto said = [](const std::string& address) {
+TEST(ConnectTest, InvalidAddressesAreRefusedAtOnce) {
+  const auto connect_error = [](const std::string& address) {
     // The timeout is longer than the test may take, which shows that no connection is tried.
     ConnectOptions options;
     options.timeout = absl::Hours(1);
     return RemoteService::Connect(address, options).status();
   };
-  EXPECT_THAT(said("127.0.0.1:74006"), ReasonIs("VALUE_ERROR", "'74006' is not a port"));
-  EXPECT_THAT(said("127.0.0.1"), ReasonIs("VALUE_ERROR", "the port is missing; HOST:PORT is"));
-  EXPECT_THAT(said("http://127.0.0.1:1"), ReasonIs("VALUE_ERROR", "http:// does not belong"));
+  EXPECT_THAT(connect_error("127.0.0.1:74006"), ReasonIs("VALUE_ERROR", "'74006' is not a port"));
+  EXPECT_THAT(connect_error("127.0.0.1"),
+              ReasonIs("VALUE_ERROR", "the port is missing; HOST:PORT is"));
+  EXPECT_THAT(connect_error("http://127.0.0.1:1"),
+              ReasonIs("VALUE_ERROR", "http:// does not belong"));
   EXPECT_THAT(FetchCa("127.0.0.1", absl::Hours(1)), ReasonIs("VALUE_ERROR", "the port is missing"));
 }
 
-TEST(ConnectTest, AFileThatHoldsNoAuthorityIsNamedAtOnce) {
+TEST(ConnectTest, ACaFileWithoutACertificateIsNamedAtOnce) {
   ConnectOptions options;
   options.timeout = absl::Hours(1);
   options.ca_file = "/etc/passwd";
@@ -150,7 +151,7 @@ TEST(EnrollTest, ACoordinatorThatIsDownIsUnreachable) {
               ReasonIs("UNREACHABLE", "127.0.0.1:1 does not answer"));
 }
 
-TEST(ConnectTest, PlainTextStaysOnThisMachine) {
+TEST(ConnectTest, PlainTextToAnotherMachineIsRefused) {
   const auto service = RemoteService::Connect("cluster.example:8470", {});
   EXPECT_EQ(ReasonOf(service.status()), "TLS_MISMATCH");
   EXPECT_THAT(std::string(service.status().message()), HasSubstr("set TESSERA_CA_FILE"));

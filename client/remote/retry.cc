@@ -27,13 +27,13 @@ bool IsFromServer(const grpc::Status& status) { return !status.error_details().e
 
 }  // namespace
 
-void Outage::Over() {
+void Outage::NoteAnswered() {
   absl::MutexLock lock(&mu_);
   answered_ = true;
   began_.reset();
 }
 
-absl::Time Outage::Until() {
+absl::Time Outage::NoteUnreachable() {
   const absl::Time now = SteadyNow();
   absl::MutexLock lock(&mu_);
   if (!answered_) return now + kMinReconnect;
@@ -52,8 +52,8 @@ absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl:
 // that is stopping: in both cases a repetition with the same request_id is safe. If the attempts
 // can be stopped, the wait for a connection is cut into slices, because gRPC's wait cannot be
 // interrupted.
-bool Retries::Again(const grpc::Status& status) {
-  if (status.ok() || IsFromServer(status)) outage_->Over();
+bool Retries::WaitToRetry(const grpc::Status& status) {
+  if (status.ok() || IsFromServer(status)) outage_->NoteAnswered();
   // A response of the server is more informative than a later connection failure.
   if (IsFromServer(status) || !IsFromServer(status_)) status_ = status;
   // A server that is stopping has not executed the call, so the call is retried.
@@ -65,7 +65,7 @@ bool Retries::Again(const grpc::Status& status) {
   }
   const absl::Duration backoff = kInitialBackoff * (1 << attempts_);
   if (++attempts_ >= kMaxAttempts || backoff >= left()) return false;
-  const absl::Time until = std::min(outage_->Until(), end_);
+  const absl::Time until = std::min(outage_->NoteUnreachable(), end_);
   const auto stopped = [&] { return stop_ != nullptr && stop_->HasBeenNotified(); };
   if (stop_ == nullptr) {
     absl::SleepFor(backoff);
@@ -80,7 +80,7 @@ bool Retries::Again(const grpc::Status& status) {
   return !unreachable_ && !stopped();
 }
 
-absl::Status Retries::End(const ToStatusFn& to_status) const {
+absl::Status Retries::FinalStatus(const ToStatusFn& to_status) const {
   absl::Status end = to_status(status_);
   if (!unreachable_ || IsFromServer(status_)) return end;
   return MakeError(ErrorKind::kUnreachable, std::string(end.message()));
@@ -94,7 +94,7 @@ absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
   while (true) {
     grpc::ClientContext context;
     prepare(&context, tries.left());
-    if (!tries.Again(call(&context))) return tries.End(to_status);
+    if (!tries.WaitToRetry(call(&context))) return tries.FinalStatus(to_status);
   }
 }
 

@@ -29,11 +29,11 @@ using ToStatusFn = std::function<absl::Status(const grpc::Status& status)>;
 class Outage {
  public:
   explicit Outage(absl::Duration patience) : patience_(patience) {}
-  // Ends the outage: the server has answered.
-  void Over() ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the time, by SteadyNow(), until which a call waits that does not reach the server. The
-  // first such call starts the outage.
-  absl::Time Until() ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes that the server has answered, which ends the outage.
+  void NoteAnswered() ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes that a call did not reach the server; the first such call starts the outage. Returns the
+  // time, by SteadyNow(), until which the call waits.
+  absl::Time NoteUnreachable() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const absl::Duration patience_;
@@ -43,15 +43,15 @@ class Outage {
 };
 
 // The attempts of one call within `timeout`. The call is attempted again, a few times, while the
-// connection fails or the server is stopping. Before each new attempt Again waits for a connection,
-// as long as `outage` allows. Other errors are final.
+// connection fails or the server is stopping. Before each new attempt WaitToRetry waits for a
+// connection, as long as `outage` allows. Other errors are final.
 //
 //   Retries tries(channel, timeout, &outage);
 //   grpc::Status status;
 //   do {
 //     status = call(tries.left());
-//   } while (tries.Again(status));
-//   return tries.End(to_status);
+//   } while (tries.WaitToRetry(status));
+//   return tries.FinalStatus(to_status);
 class Retries {
  public:
   // `outage` must outlive this object. If `stop` is given, its notification ends the attempts; it
@@ -59,12 +59,12 @@ class Retries {
   Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage,
           const absl::Notification* stop = nullptr);
   absl::Duration left() const;
-  // Returns whether to retry the call, which ended with `status`. Before it returns true it backs
+  // Returns whether to retry the call, which ended with `status`. Before it returns true, it backs
   // off and waits for a connection.
-  bool Again(const grpc::Status& status);
+  bool WaitToRetry(const grpc::Status& status);
   // Returns the result of the call: the last response of a server or, if there was no response and
   // no connection, UNREACHABLE.
-  absl::Status End(const ToStatusFn& to_status) const;
+  absl::Status FinalStatus(const ToStatusFn& to_status) const;
 
  private:
   const std::shared_ptr<grpc::Channel> channel_;
@@ -72,7 +72,7 @@ class Retries {
   Outage* const outage_;
   const absl::Notification* const stop_;
   int attempts_ = 0;
-  grpc::Status status_;  // what End returns, before it is converted
+  grpc::Status status_;  // the status that FinalStatus converts
   bool unreachable_ = false;
 };
 

@@ -1,10 +1,10 @@
-// Sends runs ahead: the caller does not wait until the coordinator accepts a run
-// (ExecuteProgramsRequest.in_order). Execute returns at once with local ids, which this client
-// chose, and which stand for the coordinator's ids. If a run is refused, its results have its
-// error.
+// Sends runs to the coordinator without waiting until the coordinator accepts them
+// (ExecuteProgramsRequest.in_order). Execute returns at once, with local ids. This client chooses
+// the local ids, and they stand for the ids that the coordinator assigns when it accepts the run.
+// If the coordinator refuses a run, each use of the run's results fails with the run's error.
 //
-// Thread-safe. A thread waits for the acceptances. If the stream breaks, the thread sends the runs
-// that have not been accepted again, in their order.
+// Thread-safe. A thread of this object waits for the acceptances. If the stream breaks, that thread
+// sends the runs that have not been accepted again, in their order.
 // Reference: docs/decisions/0029-runs-are-sent-ahead.md.
 #pragma once
 #include <cstdint>
@@ -30,16 +30,16 @@ namespace tessera::remote {
 
 class RunsAhead {
  public:
-  // Functions that the thread of a RunsAhead calls.
-  struct Calls {
-    // Called with a session that the coordinator does not know.
-    std::function<void(uint64_t session)> no_session;
+  // The functions that the thread of a RunsAhead calls.
+  struct Callbacks {
+    // Called if the coordinator does not know the session of a run.
+    std::function<void(uint64_t session)> on_unknown_session;
     // Deletes the arrays, which are given by the coordinator's ids.
-    std::function<void(const std::vector<uint64_t>& arrays)> free;
+    std::function<void(const std::vector<uint64_t>& arrays)> free_arrays;
   };
-  // `executions` and `outage` must outlive this object.
-  RunsAhead(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
-            ToStatusFn to_status, Calls calls);
+  // `execution_client` and `outage` must outlive this object.
+  RunsAhead(ExecutionClient* execution_client, std::shared_ptr<grpc::Channel> channel,
+            Outage* outage, ToStatusFn to_status, Callbacks callbacks);
   RunsAhead(const RunsAhead&) = delete;
   RunsAhead& operator=(const RunsAhead&) = delete;
   // Stops the thread. Runs that have not been accepted by then may never run.
@@ -55,97 +55,109 @@ class RunsAhead {
   // fails with QUEUE_FULL.
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request, size_t num_results,
                                             absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the coordinator's id for a local id, as soon as the coordinator has accepted the run.
-  // An id that is not local is returned unchanged. Errors: DEADLINE_EXCEEDED; the error of the run
-  // if it was refused; ARRAY_DELETED or OPERATION_NOT_FOUND if the id was forgotten.
-  absl::StatusOr<uint64_t> IdOf(uint64_t id, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<std::vector<uint64_t>> IdsOf(absl::Span<const uint64_t> ids, absl::Time deadline)
+  // Waits until the coordinator has accepted the run of a local id, and returns the coordinator's
+  // id. Returns an id that is not local unchanged, without a wait. Errors: DEADLINE_EXCEEDED; the
+  // error of the run if it was refused; ARRAY_DELETED or OPERATION_NOT_FOUND if the id was
+  // forgotten.
+  absl::StatusOr<uint64_t> AwaitCoordinatorId(uint64_t id, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::vector<uint64_t>> AwaitCoordinatorIds(absl::Span<const uint64_t> ids,
+                                                            absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until every run has been accepted or has failed, at most until `deadline`.
   void AwaitAccepted(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for the end of the run that makes `array`, at most until `deadline`. Returns the array if
   // it came inline with the completion.
-  std::optional<ir::Array> ResultOf(uint64_t array, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<ir::Array> AwaitInlineResult(uint64_t array, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for the end of the run, at most until `deadline`. Returns the record of the run if it has
   // arrived. The record of a run that was refused says that the run failed.
-  std::optional<api::Operation> OperationOf(uint64_t operation, absl::Time deadline)
+  std::optional<api::Operation> AwaitOperation(uint64_t operation, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Forgets the local ids among `arrays`. Returns the coordinator's ids of the arrays to delete
-  // now: these arrays, and some that were forgotten before. While runs that may take the arrays are
-  // not accepted yet, the list is empty, and the thread deletes the arrays later.
-  std::vector<uint64_t> Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
+  // Forgets the local ids among `arrays`. Returns the coordinator's ids of the arrays that the
+  // caller must delete now: these arrays, and arrays that were forgotten before. While a run that
+  // may take one of them is not accepted yet, returns nothing, and the thread deletes all of them
+  // later.
+  std::vector<uint64_t> ForgetAndTakeDeletable(absl::Span<const uint64_t> arrays)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Sent;
-  using SentRef = std::shared_ptr<Sent>;
-  // One result of a run.
-  struct Result {
-    SentRef sent;
+  struct SentRun;
+  using SentRunRef = std::shared_ptr<SentRun>;
+  // A result of a run.
+  struct ResultRef {
+    SentRunRef sent;
     size_t index = 0;
   };
-  // An argument of a run that is a result of another run.
-  struct Arg {
-    uint32_t arg = 0;
-    Result result;
+  // An argument that was given by its local id: the result of an earlier run.
+  struct LocalArg {
+    uint32_t arg_index = 0;
+    ResultRef result;
   };
   // A run that was sent, or that failed because an argument's run had failed.
-  struct Sent {
-    explicit Sent(uint64_t n) : number(n) {}
+  struct SentRun {
+    explicit SentRun(uint64_t n) : number(n) {}
     const uint64_t number;
     // The request, which is cleared once the run is settled.
     v1::ExecuteProgramRequest request;
-    std::vector<Arg> local_args;           // arguments with local ids; cleared with the request
-    std::shared_ptr<Executions::Run> run;  // null if the run was never sent
-    bool settled = false;                  // true once the run is accepted or has failed
+    std::vector<LocalArg> local_args;           // cleared with the request
+    std::shared_ptr<ExecutionClient::Run> run;  // null if the run was never sent
+    bool settled = false;                       // true once the run is accepted or has failed
     absl::Status failure;
     api::ExecuteReply reply;
-    std::vector<bool> alive;  // per result, whether it has not been forgotten
+    std::vector<bool> alive;  // by result, whether it has not been forgotten
     size_t num_alive = 0;
   };
 
-  SentRef Find(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  SentRunRef Find(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Like Find, but returns null also if the id is that of an array that was forgotten.
-  SentRef FindAlive(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  SentRunRef FindAlive(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AwaitRoom(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the request for the run as it goes over its stream. Fails with the error of an
-  // argument's run, if that run has failed.
-  static absl::StatusOr<v1::ExecuteProgramsRequest> Numbered(const Sent& sent);
-  void ForgetOne(uint64_t array, std::vector<uint64_t>* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the request that is sent for the run now. Fails if the run of an argument has failed,
+  // with the error of that run.
+  static absl::StatusOr<v1::ExecuteProgramsRequest> MakeRequest(const SentRun& sent);
+  // Forgets the array. If it has an id of the coordinator, adds that id to `deletable`.
+  void ForgetOne(uint64_t array, std::vector<uint64_t>* deletable)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets the arrays. Returns the coordinator's ids of these arrays, and those in to_delete_.
   std::vector<uint64_t> ForgetAll(absl::Span<const uint64_t> arrays)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits for the end of the run that makes the array `id` or is the operation `id`. Returns the
   // run, or null if it was forgotten or never sent.
-  std::shared_ptr<Executions::Run> AwaitEnd(uint64_t id, absl::Time deadline)
+  std::shared_ptr<ExecutionClient::Run> AwaitEnd(uint64_t id, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Sets the outcome of a run, and drops its request. The arrays that a failed run was to release
   // are deleted later.
-  void Settle(Sent* sent, absl::Status failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sends all runs that are not settled again, over one stream.
-  void SendAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Drive() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until `first`, the oldest run that is not settled, is accepted or has failed.
-  void AwaitFirst(const SentRef& first) ABSL_LOCKS_EXCLUDED(mu_);
+  void Settle(SentRun* sent, absl::Status failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends the runs that are not settled again, all over one stream. Settles the runs that fail
+  // because the run of an argument has failed.
+  void ResendUnsettled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The main function of the thread: settles the runs, one after the other.
+  void RunThread() ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until `oldest_run`, the oldest run that is not settled, is accepted or has failed, and
+  // settles it.
+  void SettleOldest(const SentRunRef& oldest_run) ABSL_LOCKS_EXCLUDED(mu_);
 
-  Executions* const executions_;
+  ExecutionClient* const execution_client_;
   const std::shared_ptr<grpc::Channel> channel_;
   Outage* const outage_;
   const ToStatusFn to_status_;
-  const Calls calls_;
+  const Callbacks callbacks_;
 
   absl::Notification stopping_;
   absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // The runs that are under way, or have results that are not forgotten.
-  absl::flat_hash_map<uint64_t, SentRef> by_number_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, SentRunRef> by_number_ ABSL_GUARDED_BY(mu_);
   // The runs that are not settled, in their order. All of them are on one stream.
-  std::deque<SentRef> unsettled_ ABSL_GUARDED_BY(mu_);
-  std::deque<SentRef> in_flight_ ABSL_GUARDED_BY(mu_);  // runs that may not have ended
-  // The latest runs, whose inline results are kept.
-  std::deque<std::weak_ptr<Sent>> with_results_ ABSL_GUARDED_BY(mu_);
-  std::vector<Result> forgotten_early_
-      ABSL_GUARDED_BY(mu_);                             // results forgotten before they had ids
-  std::vector<uint64_t> deletes_ ABSL_GUARDED_BY(mu_);  // arrays to delete
-  std::thread thread_;                                  // last: it uses the members above
+  std::deque<SentRunRef> unsettled_ ABSL_GUARDED_BY(mu_);
+  std::deque<SentRunRef> in_flight_ ABSL_GUARDED_BY(mu_);  // runs that may not have ended
+  // The latest runs. The inline results of these runs are kept.
+  std::deque<std::weak_ptr<SentRun>> with_kept_results_ ABSL_GUARDED_BY(mu_);
+  std::vector<ResultRef> forgotten_early_
+      ABSL_GUARDED_BY(mu_);                               // results forgotten before they had ids
+  std::vector<uint64_t> to_delete_ ABSL_GUARDED_BY(mu_);  // arrays to delete
+  std::thread thread_;                                    // last: it uses the members above
 };
 
 }  // namespace tessera::remote

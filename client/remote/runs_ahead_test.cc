@@ -1,6 +1,7 @@
-// Proves how runs are sent ahead: local ids stand for the coordinator's, refusals appear where
-// results are used, and a broken stream is followed by another that gets the rest. The coordinator
-// is a fake in this process, which serves each stream as the test says.
+// Proves how runs are sent ahead. Local ids stand for the coordinator's ids, the error of a refused
+// run is returned where its results are used, and after a broken stream the unanswered runs are
+// sent again on a new stream. The coordinator is a fake in this process. The test tells it how to
+// serve each stream.
 #include "client/remote/runs_ahead.h"
 
 #include <functional>
@@ -30,7 +31,7 @@ void Refuse(ServerStream* stream, uint64_t number, const absl::Status& why) {
   EXPECT_TRUE(stream->Write(event));
 }
 // Accepts the run as the operation `id`, whose only result is the array `id`.
-void AcceptOne(ServerStream* stream, uint64_t number, uint64_t id) {
+void AcceptWithResult(ServerStream* stream, uint64_t number, uint64_t id) {
   v1::ExecuteProgramsEvent event;
   event.set_number(number);
   event.mutable_accepted()->set_operation(id);
@@ -41,22 +42,22 @@ void AcceptOne(ServerStream* stream, uint64_t number, uint64_t id) {
 class RunsAheadTest : public ::testing::Test {
  protected:
   void Start(FakeCoordinator::Serve serve) {
-    coordinator_.Set(std::move(serve));
+    coordinator_.SetServe(std::move(serve));
     runs_ahead_ = std::make_unique<RunsAhead>(
-        executions_.get(), coordinator_.channel(), &outage_,
+        execution_client_.get(), coordinator_.channel(), &outage_,
         [](const grpc::Status& status) {
           return FromGrpc(status, "the coordinator", ErrorKind::kServerStopping);
         },
-        RunsAhead::Calls{.no_session =
-                             [this](uint64_t session) {
-                               absl::MutexLock lock(&mu_);
-                               lost_.push_back(session);
-                             },
-                         .free =
-                             [this](const std::vector<uint64_t>& arrays) {
-                               absl::MutexLock lock(&mu_);
-                               freed_.insert(freed_.end(), arrays.begin(), arrays.end());
-                             }});
+        RunsAhead::Callbacks{.on_unknown_session =
+                                 [this](uint64_t session) {
+                                   absl::MutexLock lock(&mu_);
+                                   unknown_sessions_.push_back(session);
+                                 },
+                             .free_arrays =
+                                 [this](const std::vector<uint64_t>& arrays) {
+                                   absl::MutexLock lock(&mu_);
+                                   freed_.insert(freed_.end(), arrays.begin(), arrays.end());
+                                 }});
   }
   // Sends a run with one result, and returns the id of that result.
   uint64_t Run(uint64_t executable, std::vector<uint64_t> args,
@@ -72,21 +73,23 @@ class RunsAheadTest : public ::testing::Test {
     operation_ = reply->operation;
     return reply->outputs.at(0);
   }
-  absl::StatusOr<uint64_t> IdOf(uint64_t id) { return runs_ahead_->IdOf(id, SteadyNow() + kLimit); }
+  absl::StatusOr<uint64_t> CoordinatorId(uint64_t id) {
+    return runs_ahead_->AwaitCoordinatorId(id, SteadyNow() + kLimit);
+  }
 
   FakeCoordinator coordinator_;
   Outage outage_{kLimit};
-  const std::unique_ptr<Executions> executions_ = coordinator_.Client();
+  const std::unique_ptr<ExecutionClient> execution_client_ = coordinator_.MakeClient();
   uint64_t operation_ = 0;  // the operation of the last run
   absl::Mutex mu_;
-  std::vector<uint64_t> lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> unknown_sessions_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> freed_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<RunsAhead> runs_ahead_;
 };
 
-// The coordinator answers only after it has read the first three runs, so none of them is accepted
-// when the next one is sent.
-TEST_F(RunsAheadTest, RunsTakeWhatIsNotAcceptedYet) {
+// The coordinator accepts the first three runs only after it has read all three. So the second and
+// the third run are sent before the runs that make their arguments are accepted.
+TEST_F(RunsAheadTest, ARunMayUseResultsOfARunNotYetAccepted) {
   absl::Notification done;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b, c;
@@ -97,30 +100,30 @@ TEST_F(RunsAheadTest, RunsTakeWhatIsNotAcceptedYet) {
     EXPECT_EQ(b.results_of_runs(0).number(), a.number());
     EXPECT_EQ(c.results_of_runs(0).arg(), 1);
     EXPECT_EQ(c.results_of_runs(0).number(), b.number());
-    AcceptOne(stream, a.number(), 101);
-    AcceptOne(stream, b.number(), 102);
-    AcceptOne(stream, c.number(), 103);
+    AcceptWithResult(stream, a.number(), 101);
+    AcceptWithResult(stream, b.number(), 102);
+    AcceptWithResult(stream, c.number(), 103);
     End(stream, c.number(), 103);
     v1::ExecuteProgramsRequest d;
     EXPECT_TRUE(stream->Read(&d));
     EXPECT_EQ(d.run().args(0), 103);
     EXPECT_EQ(d.results_of_runs_size(), 0);
-    AcceptOne(stream, d.number(), 104);
+    AcceptWithResult(stream, d.number(), 104);
     done.Notify();
     return grpc::Status::OK;
   });
   const uint64_t a = Run(1, {7}), b = Run(1, {a}), c = Run(1, {8, b});
-  EXPECT_EQ(runs_ahead_->ResultOf(c, SteadyNow() + kLimit)->At(0), 103);
-  EXPECT_EQ(runs_ahead_->OperationOf(operation_, SteadyNow() + kLimit)->state,
+  EXPECT_EQ(runs_ahead_->AwaitInlineResult(c, SteadyNow() + kLimit)->At(0), 103);
+  EXPECT_EQ(runs_ahead_->AwaitOperation(operation_, SteadyNow() + kLimit)->state,
             api::OperationState::kDone);
-  EXPECT_EQ(*IdOf(a), 101);
-  EXPECT_EQ(*IdOf(c), 103);
-  EXPECT_EQ(*IdOf(42), 42);
-  EXPECT_EQ(*IdOf(Run(1, {c})), 104);
+  EXPECT_EQ(*CoordinatorId(a), 101);
+  EXPECT_EQ(*CoordinatorId(c), 103);
+  EXPECT_EQ(*CoordinatorId(42), 42);
+  EXPECT_EQ(*CoordinatorId(Run(1, {c})), 104);
   EXPECT_TRUE(done.WaitForNotificationWithTimeout(kLimit));
 }
 
-TEST_F(RunsAheadTest, ARefusalIsToldWhereItsResultsAreUsed) {
+TEST_F(RunsAheadTest, UsesOfARefusedRunsResultsReturnItsError) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
     while (stream->Read(&request))
@@ -129,21 +132,21 @@ TEST_F(RunsAheadTest, ARefusalIsToldWhereItsResultsAreUsed) {
   });
   const uint64_t a = Run(1, {7});
   const uint64_t operation = operation_;
-  EXPECT_THAT(IdOf(a).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
-  EXPECT_THAT(IdOf(operation).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
-  const auto ended = runs_ahead_->OperationOf(operation, SteadyNow() + kLimit);
+  EXPECT_THAT(CoordinatorId(a).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
+  EXPECT_THAT(CoordinatorId(operation).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
+  const auto ended = runs_ahead_->AwaitOperation(operation, SteadyNow() + kLimit);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->state, api::OperationState::kFailed);
   EXPECT_THAT(ended->error, ReasonIs("SESSION_NOT_FOUND", "no session"));
   // A run whose argument has failed is not sent at all.
-  EXPECT_THAT(IdOf(Run(1, {3, a})).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
+  EXPECT_THAT(CoordinatorId(Run(1, {3, a})).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
   absl::MutexLock lock(&mu_);
-  EXPECT_EQ(lost_, (std::vector<uint64_t>{5}));
+  EXPECT_EQ(unknown_sessions_, (std::vector<uint64_t>{5}));
 }
 
 // The stream breaks before the second run is refused. The second run is not sent again, since the
 // client already knows that its argument failed.
-TEST_F(RunsAheadTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfTheStream) {
+TEST_F(RunsAheadTest, ARunWithARefusedArgumentFailsEvenIfTheStreamBreaks) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b;
     EXPECT_TRUE(stream->Read(&a) && stream->Read(&b));
@@ -151,12 +154,12 @@ TEST_F(RunsAheadTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfThe
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
   });
   const uint64_t a = Run(1, {7}), b = Run(2, {a});
-  EXPECT_THAT(IdOf(a).status(), ReasonIs("PROGRAM_NOT_FOUND", "no such executable"));
-  EXPECT_THAT(IdOf(b).status(), ReasonIs("PROGRAM_NOT_FOUND", "no such executable"));
-  EXPECT_EQ(coordinator_.streams(), 1);
+  EXPECT_THAT(CoordinatorId(a).status(), ReasonIs("PROGRAM_NOT_FOUND", "no such executable"));
+  EXPECT_THAT(CoordinatorId(b).status(), ReasonIs("PROGRAM_NOT_FOUND", "no such executable"));
+  EXPECT_EQ(coordinator_.num_streams(), 1);
 }
 
-TEST_F(RunsAheadTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
+TEST_F(RunsAheadTest, TooFewResultIdsFromTheCoordinatorAreAnError) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
     EXPECT_TRUE(stream->Read(&request));
@@ -164,30 +167,31 @@ TEST_F(RunsAheadTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
     while (stream->Read(&request)) continue;
     return grpc::Status::OK;
   });
-  EXPECT_THAT(IdOf(Run(1, {7})).status(), ReasonIs("INTERNAL", "ids for 0 results"));
+  EXPECT_THAT(CoordinatorId(Run(1, {7})).status(), ReasonIs("INTERNAL", "ids for 0 results"));
 }
 
-// The runs that had no answer are sent again, unchanged and in their order. Only an argument whose
-// id has become known meanwhile is now given by that id.
-TEST_F(RunsAheadTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
+// The runs without an answer are sent again in their order. The requests are the same except for
+// one argument: the coordinator has accepted the run that makes it, so the argument now has the
+// coordinator's id.
+TEST_F(RunsAheadTest, UnansweredRunsAreSentAgainOnANewStream) {
   std::vector<v1::ExecuteProgramsRequest> first(3), second(2);
   absl::Notification second_read;
   Start([&](ServerStream* stream) {
     for (auto& request : first) EXPECT_TRUE(stream->Read(&request));
-    coordinator_.Set([&](ServerStream* next) {
+    coordinator_.SetServe([&](ServerStream* next) {
       for (auto& request : second) EXPECT_TRUE(next->Read(&request));
-      AcceptOne(next, second[0].number(), 102);
-      AcceptOne(next, second[1].number(), 103);
+      AcceptWithResult(next, second[0].number(), 102);
+      AcceptWithResult(next, second[1].number(), 103);
       second_read.Notify();
       return grpc::Status::OK;
     });
-    AcceptOne(stream, first[0].number(), 101);
+    AcceptWithResult(stream, first[0].number(), 101);
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
   });
   const uint64_t a = Run(1, {7}), b = Run(2, {a}), c = Run(3, {b});
-  EXPECT_EQ(*IdOf(c), 103);
-  EXPECT_EQ(*IdOf(b), 102);
-  EXPECT_EQ(*IdOf(a), 101);
+  EXPECT_EQ(*CoordinatorId(c), 103);
+  EXPECT_EQ(*CoordinatorId(b), 102);
+  EXPECT_EQ(*CoordinatorId(a), 101);
   ASSERT_TRUE(second_read.WaitForNotificationWithTimeout(kLimit));
   for (int i : {0, 1}) {
     EXPECT_EQ(second[i].number(), first[i + 1].number());
@@ -200,7 +204,7 @@ TEST_F(RunsAheadTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
 }
 
 // An array is not deleted while a run that may take it is on its way.
-TEST_F(RunsAheadTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
+TEST_F(RunsAheadTest, ForgottenArraysAreDeletedAfterTheUnacceptedRuns) {
   absl::Notification forgotten;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b;
@@ -209,34 +213,34 @@ TEST_F(RunsAheadTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
     EXPECT_TRUE(stream->Read(&b));
     EXPECT_EQ(a.run().release_size(), 0);
     EXPECT_THAT(b.run().release(), ::testing::ElementsAre(7, 9));
-    AcceptOne(stream, a.number(), 101);
-    AcceptOne(stream, b.number(), 102);
+    AcceptWithResult(stream, a.number(), 101);
+    AcceptWithResult(stream, b.number(), 102);
     while (stream->Read(&b)) continue;
     return grpc::Status::OK;
   });
   const uint64_t a = Run(1, {7});
-  EXPECT_TRUE(runs_ahead_->Forget({a, a, 7}).empty());
-  EXPECT_THAT(IdOf(a).status(), ReasonIs("ARRAY_DELETED"));
+  EXPECT_TRUE(runs_ahead_->ForgetAndTakeDeletable({a, a, 7}).empty());
+  EXPECT_THAT(CoordinatorId(a).status(), ReasonIs("ARRAY_DELETED"));
   const uint64_t operation = operation_;  // the operation is still known
   const uint64_t b = Run(1, {8}, {9});
-  EXPECT_TRUE(runs_ahead_->Forget({10}).empty());
+  EXPECT_TRUE(runs_ahead_->ForgetAndTakeDeletable({10}).empty());
   forgotten.Notify();
-  EXPECT_EQ(*IdOf(b), 102);
-  EXPECT_EQ(*IdOf(operation), 101);
+  EXPECT_EQ(*CoordinatorId(b), 102);
+  EXPECT_EQ(*CoordinatorId(operation), 101);
   runs_ahead_->AwaitAccepted(SteadyNow() + kLimit);
   EXPECT_TRUE(tessera::testing::Eventually([&] {
     absl::MutexLock lock(&mu_);
     return freed_.size() == 2;
   }));
-  EXPECT_EQ(runs_ahead_->Forget({b, 11}), (std::vector<uint64_t>{102, 11}));
-  EXPECT_TRUE(runs_ahead_->Forget({b}).empty());
+  EXPECT_EQ(runs_ahead_->ForgetAndTakeDeletable({b, 11}), (std::vector<uint64_t>{102, 11}));
+  EXPECT_TRUE(runs_ahead_->ForgetAndTakeDeletable({b}).empty());
   absl::MutexLock lock(&mu_);
   EXPECT_THAT(freed_, ::testing::UnorderedElementsAre(10, 101));
 }
 
 // The coordinator refuses some runs before it looks at the arrays to release, so the client deletes
 // these arrays itself. The second run is not sent again, because its argument has failed.
-TEST_F(RunsAheadTest, WhatARefusedRunWasToReleaseIsDeleted) {
+TEST_F(RunsAheadTest, ARefusedRunsArraysToReleaseAreDeleted) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b;
     EXPECT_TRUE(stream->Read(&a) && stream->Read(&b));
@@ -245,22 +249,22 @@ TEST_F(RunsAheadTest, WhatARefusedRunWasToReleaseIsDeleted) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
   });
   const uint64_t a = Run(1, {7}, {8}), b = Run(2, {a}, {9, 10});
-  EXPECT_THAT(IdOf(b).status(), ReasonIs("VALUE_ERROR", "of run 9"));
+  EXPECT_THAT(CoordinatorId(b).status(), ReasonIs("VALUE_ERROR", "of run 9"));
   // The arrays of the second run are deleted with the next call, or by the thread.
-  std::vector<uint64_t> deleted = runs_ahead_->Forget({11});
+  std::vector<uint64_t> deleted = runs_ahead_->ForgetAndTakeDeletable({11});
   absl::MutexLock lock(&mu_);
   deleted.insert(deleted.end(), freed_.begin(), freed_.end());
   EXPECT_THAT(deleted, ::testing::UnorderedElementsAre(8, 9, 10, 11));
 }
 
-TEST_F(RunsAheadTest, SoManyRunsAreUnderWayAtOnce) {
+TEST_F(RunsAheadTest, AtMost512RunsAreInFlight) {
   absl::Notification enough;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
     uint64_t first = 0;
     for (int i = 0; stream->Read(&request); ++i) {
       if (i == 0) first = request.number();
-      AcceptOne(stream, request.number(), 100 + request.number());
+      AcceptWithResult(stream, request.number(), 100 + request.number());
       if (i == 511) {
         EXPECT_TRUE(enough.WaitForNotificationWithTimeout(kLimit));
         End(stream, first, 100 + first);
@@ -274,11 +278,11 @@ TEST_F(RunsAheadTest, SoManyRunsAreUnderWayAtOnce) {
   const auto full = runs_ahead_->Execute(request, 1, absl::Milliseconds(20));
   EXPECT_THAT(full.status(), ReasonIs("QUEUE_FULL", "512 runs"));
   enough.Notify();
-  TESSERA_EXPECT_OK(IdOf(Run(1, {})));
+  TESSERA_EXPECT_OK(CoordinatorId(Run(1, {})));
 }
 
 // The destructor returns although the coordinator never answers.
-TEST_F(RunsAheadTest, EndsWhileTheCoordinatorIsSilent) {
+TEST_F(RunsAheadTest, TheDestructorReturnsWhileTheCoordinatorIsSilent) {
   absl::Notification read;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;

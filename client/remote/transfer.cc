@@ -37,7 +37,7 @@ absl::Status FromExecutor(const grpc::Status& status, const std::string& endpoin
 
 // Returns whether the error comes from the transport and not from the executor: a broken
 // connection, or corrupt bytes that our checksums do not cover.
-bool IsTransport(const grpc::Status& status) {
+bool IsTransportError(const grpc::Status& status) {
   if (status.ok() || !status.error_details().empty()) return false;
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -54,7 +54,7 @@ bool IsTransport(const grpc::Status& status) {
 
 // Returns whether the upload can be resumed after this error of the executor: a chunk was corrupt,
 // the stream was idle, or the executor has not yet detected that an earlier stream is dead.
-bool IsResumable(const absl::Status& status) {
+bool CanResume(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   return !status.ok() && (kind == ErrorKind::kChecksumMismatch || kind == ErrorKind::kCancelled ||
                           kind == ErrorKind::kDeadlineExceeded);
@@ -90,9 +90,9 @@ struct Transfer::Upload {
   const std::string& endpoint;
   const std::string& ticket;
   const ir::Array& shard;
-  std::vector<uint32_t> crcs;  // checksums of the chunks that were sent
-  int64_t committed = 0;       // bytes that the executor has stored
-  int64_t sent = 0;            // the most bytes that any attempt has sent
+  std::vector<uint32_t> chunk_crcs;  // checksums of the chunks that were sent
+  int64_t committed_bytes = 0;       // bytes that the executor has stored
+  int64_t most_sent = 0;             // the most bytes that any attempt has sent
   bool complete = false;
 
   uint32_t CrcOf(int64_t offset, int64_t size, int64_t chunk_bytes) {
@@ -100,9 +100,9 @@ struct Transfer::Upload {
       return api::Crc32c(0, shard.data() + offset, static_cast<size_t>(size));
     };
     const auto index = static_cast<size_t>(offset / chunk_bytes);
-    if (offset % chunk_bytes != 0 || index > crcs.size()) return compute();
-    if (index == crcs.size()) crcs.push_back(compute());
-    return crcs[index];
+    if (offset % chunk_bytes != 0 || index > chunk_crcs.size()) return compute();
+    if (index == chunk_crcs.size()) chunk_crcs.push_back(compute());
+    return chunk_crcs[index];
   }
 };
 
@@ -138,7 +138,7 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   return connections.channels[connections.next++ % connections.channels.size()];
 }
 
-// An attempt that gets further than all earlier attempts resets the backoff and the limit for
+// An attempt that gets further than all earlier attempts resets the backoff and the deadline for
 // stalls. So a slow transfer goes on, and a stuck transfer ends. `check_state` is called before the
 // next attempt: if the array has been deleted or its executor lost, the coordinator's error says
 // more than the error of the connection.
@@ -147,29 +147,29 @@ absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time en
                                       const std::function<int64_t()>& moved,
                                       const std::function<Outcome(const Channel&)>& attempt) {
   absl::Duration wait = options_.initial_backoff;
-  int64_t best = moved();
-  absl::Time stalled = SteadyNow() + options_.stall_timeout;
+  int64_t most_moved = moved();
+  absl::Time stall_deadline = SteadyNow() + options_.stall_timeout;
   while (true) {
     const auto [status, retryable] = attempt(ChannelTo(endpoint));
     if (status.ok()) return status;
     if (KindOf(status) == ErrorKind::kChecksumMismatch) ++corrupt_;
     if (!retryable) return status;
     if (check_state) TESSERA_RETURN_IF_ERROR(check_state());
-    if (moved() > best) {
-      best = moved();
-      stalled = SteadyNow() + options_.stall_timeout;
+    if (moved() > most_moved) {
+      most_moved = moved();
+      stall_deadline = SteadyNow() + options_.stall_timeout;
       wait = options_.initial_backoff;
     }
     const absl::Time now = SteadyNow();
     if (now + wait >= end) {
       return MakeError(ErrorKind::kDeadlineExceeded,
-                       absl::StrCat("moving a shard: the deadline passed after ", best,
+                       absl::StrCat("moving a shard: the deadline passed after ", most_moved,
                                     " bytes; the last attempt: ", status.message()));
     }
-    if (now >= stalled) {
+    if (now >= stall_deadline) {
       return Annotate(status,
                       absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_timeout),
-                                   " after ", best, " bytes"));
+                                   " after ", most_moved, " bytes"));
     }
     absl::SleepFor(wait);
     wait = std::min(2 * wait, options_.max_backoff);
@@ -182,16 +182,16 @@ absl::Status Transfer::ReportProgress(int64_t bytes) const {
   return MakeError(ErrorKind::kCancelled, "moving a shard: given up by the caller");
 }
 
-// Sends the bytes from `committed` to the end over one stream. The executor answers with the number
-// and the checksum of all bytes that it has stored, including those of earlier attempts. Both are
-// compared, so that an array that arrived wrong is never used. The first message carries the
-// ticket.
+// Sends the bytes from `committed_bytes` to the end over one stream. The executor answers with the
+// number and the checksum of all bytes that it has stored, including those of earlier attempts.
+// Both are compared, so that an array that arrived wrong is never used. The first message carries
+// the ticket.
 Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(WallDeadline(end - SteadyNow()));
   ir::serial::ChunkCall call(channel, "/tessera.v1.DataService/Write", &context);
   const ir::Array& shard = upload.shard;
-  int64_t at = upload.committed;
+  int64_t at = upload.committed_bytes;
   v1::WriteRequest request;
   request.set_ticket(upload.ticket);
   // Send at least one chunk, even if no bytes are left: it carries the ticket.
@@ -202,9 +202,9 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
     if (!call.Write(ir::serial::MakeChunk(request, shard, at, size)))
       break;  // Finish below returns the error
     at += size;
-    const int64_t more = std::max<int64_t>(0, at - upload.sent);
-    upload.sent += more;
-    if (absl::Status reported = ReportProgress(more); !reported.ok()) {
+    const int64_t new_bytes = std::max<int64_t>(0, at - upload.most_sent);
+    upload.most_sent += new_bytes;
+    if (absl::Status reported = ReportProgress(new_bytes); !reported.ok()) {
       context.TryCancel();
       call.Finish();
       return {std::move(reported)};
@@ -218,7 +218,7 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
   const grpc::Status finished = call.Finish();
   if (!finished.ok()) {
     const absl::Status status = FromExecutor(finished, upload.endpoint);
-    return {status, IsTransport(finished) || IsResumable(status)};
+    return {status, IsTransportError(finished) || CanResume(status)};
   }
   if (!answered || response.committed_bytes() != shard.num_bytes()) {
     return {MakeError(ErrorKind::kInternal,
@@ -246,13 +246,13 @@ Transfer::Outcome Transfer::FetchProgress(const Channel& channel, Upload& upload
   v1::GetShardStatusResponse response;
   const grpc::Status finished =
       v1::DataService::NewStub(channel)->GetShardStatus(&context, request, &response);
-  if (!finished.ok()) return {FromExecutor(finished, upload.endpoint), IsTransport(finished)};
+  if (!finished.ok()) return {FromExecutor(finished, upload.endpoint), IsTransportError(finished)};
   if (response.committed_bytes() < 0 || response.committed_bytes() > upload.shard.num_bytes()) {
     return {MakeError(ErrorKind::kInternal,
                       absl::StrCat(upload.endpoint, " has ", response.committed_bytes(),
                                    " bytes of ", upload.shard.num_bytes()))};
   }
-  upload.committed = response.committed_bytes();
+  upload.committed_bytes = response.committed_bytes();
   upload.complete = response.complete();
   return {};
 }
@@ -260,11 +260,11 @@ Transfer::Outcome Transfer::FetchProgress(const Channel& channel, Upload& upload
 absl::Status Transfer::Write(const std::string& endpoint, const std::string& ticket,
                              const ir::Array& shard, absl::Time end, const StateFn& check_state) {
   Upload upload{endpoint, ticket, shard, {}};
-  bool first = true;
+  bool is_first_attempt = true;
   return RunWithRetries(
-      endpoint, end, check_state, [&] { return upload.committed; },
+      endpoint, end, check_state, [&] { return upload.committed_bytes; },
       [&](const Channel& channel) -> Outcome {
-        if (!std::exchange(first, false)) {
+        if (!std::exchange(is_first_attempt, false)) {
           if (Outcome fetched = FetchProgress(channel, upload, end); !fetched.status.ok())
             return fetched;
         }
@@ -285,15 +285,16 @@ Transfer::Outcome Transfer::TryRead(const Channel& channel, Download& download, 
         ir::serial::ReceiveBlock(call, download.endpoint, &download.block, &download.received,
                                  [this](int64_t bytes) { return ReportProgress(bytes); });
   }
-  const int64_t whole = download.block.num_bytes();
+  const int64_t total_bytes = download.block.num_bytes();
   if (!received.ok()) context.TryCancel();
   const grpc::Status finished = call.Finish();
   if (!received.ok()) return {received, KindOf(received) == ErrorKind::kChecksumMismatch};
-  if (!finished.ok()) return {FromExecutor(finished, download.endpoint), IsTransport(finished)};
-  if (download.received == whole) return {};
+  if (!finished.ok())
+    return {FromExecutor(finished, download.endpoint), IsTransportError(finished)};
+  if (download.received == total_bytes) return {};
   return {MakeError(
       ErrorKind::kInternal,
-      absl::StrCat(download.endpoint, " sent ", download.received, " of ", whole, " bytes"))};
+      absl::StrCat(download.endpoint, " sent ", download.received, " of ", total_bytes, " bytes"))};
 }
 
 absl::StatusOr<ir::Array> Transfer::Read(const std::string& endpoint, const std::string& ticket,
@@ -311,12 +312,12 @@ absl::Status RunAll(const std::vector<std::function<absl::Status()>>& jobs) {
   if (jobs.size() == 1) return jobs[0]();
   std::atomic<size_t> next{0};
   absl::Mutex mu;
-  absl::Status first;
+  absl::Status first_error;
   const auto work = [&] {
     for (size_t i = next++; i < jobs.size(); i = next++) {
       absl::Status status = jobs[i]();
       absl::MutexLock lock(&mu);
-      first.Update(status);
+      first_error.Update(status);
     }
   };
   std::vector<std::thread> threads;
@@ -325,7 +326,7 @@ absl::Status RunAll(const std::vector<std::function<absl::Status()>>& jobs) {
   }
   work();
   for (std::thread& t : threads) t.join();
-  return first;
+  return first_error;
 }
 
 }  // namespace tessera::remote

@@ -49,8 +49,8 @@ class Transfer {
   using StateFn = std::function<absl::Status()>;
 
   struct Counts {
-    int64_t retries = 0;  // attempts after the first
-    int64_t corrupt = 0;  // attempts that ended at a wrong checksum, found at either end
+    int64_t num_retries = 0;  // attempts after the first
+    int64_t num_corrupt = 0;  // attempts that ended at a wrong checksum, found at either end
   };
 
   explicit Transfer(std::shared_ptr<grpc::ChannelCredentials> credentials,
