@@ -20,11 +20,11 @@ namespace {
 
 // The most bytes of a buffer that are kept on a device twice: as an array of its own, and as part
 // of the array that was assembled from it.
-constexpr int64_t kKeptTwiceMax = 1 << 20;
+constexpr int64_t kKeptTwiceBytesMax = 1 << 20;
 
 // The longest wait of one call to the service. Between calls the waiting thread checks whether the
 // client is being closed.
-constexpr absl::Duration kSlice = absl::Seconds(1);
+constexpr absl::Duration kWaitSlice = absl::Seconds(1);
 
 absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, int64_t width) {
   ir::Dims out;
@@ -39,7 +39,10 @@ absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, 
   return out;
 }
 
-absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, ir::DType dtype) {
+// Copies the framework's bytes, which may lie in any order of dims, into a row-major array. If the
+// number of bytes overflows, that is an error, unless a dim is 0.
+absl::StatusOr<ir::Array> CopyHostBuffer(const Client_BufferFromHostBuffer_Args& args,
+                                         ir::DType dtype) {
   ir::Dims dims(args.dims, args.dims + args.num_dims);
   const int64_t width = ir::ByteWidth(dtype);
   int64_t num_bytes = width;
@@ -66,14 +69,14 @@ absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, i
 }
 
 // A run, and an array that the run makes.
-struct RunOf {
-  explicit RunOf(const internal::ConcreteState& c) : operation(c.operation), array(c.id) {}
+struct RunAndArray {
+  explicit RunAndArray(const internal::ConcreteState& c) : operation(c.operation), array(c.id) {}
   uint64_t operation, array;
 };
 
 // Returns the error of a run that ended so long ago that its record is gone. If the run failed, its
 // array still has the error. If a later run took the array, the run must have succeeded.
-absl::Status ErrorOfForgotten(const Client& client, const RunOf& run) {
+absl::Status ErrorOfForgottenRun(const Client& client, const RunAndArray& run) {
   const absl::Status status =
       client.session->service().GetShard(run.array, 0, internal::kMaxWaitPerCall).status();
   if (status.ok()) return status;
@@ -82,15 +85,15 @@ absl::Status ErrorOfForgotten(const Client& client, const RunOf& run) {
   return taken ? absl::OkStatus() : status;
 }
 
-absl::Status AwaitRunOf(const Client& client, const RunOf& of) {
+absl::Status AwaitEndOfRun(const Client& client, const RunAndArray& run) {
   while (true) {
     if (client.closing.load()) return absl::CancelledError("the client has been closed");
-    const absl::StatusOr<api::Operation> run =
-        client.session->service().WaitOperation(of.operation, kSlice);
-    if (!run.ok() && KindOf(run.status()) == ErrorKind::kOperationNotFound)
-      return ErrorOfForgotten(client, of);
-    TESSERA_RETURN_IF_ERROR(run.status());
-    if (internal::HasEnded(*run)) return run->error;
+    const absl::StatusOr<api::Operation> record =
+        client.session->service().WaitOperation(run.operation, kWaitSlice);
+    if (!record.ok() && KindOf(record.status()) == ErrorKind::kOperationNotFound)
+      return ErrorOfForgottenRun(client, run);
+    TESSERA_RETURN_IF_ERROR(record.status());
+    if (internal::HasEnded(*record)) return record->error;
   }
 }
 
@@ -106,14 +109,15 @@ void WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, voi
 }
 
 // Returns the strides of the layout in elements, or nullopt if the layout is row-major.
-absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, const Buffer& of) {
-  if (layout == nullptr || of.dims.size() < 2) return std::optional<ir::Dims>();
-  ir::Dims strides(of.dims.size());
+absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout,
+                                                    const Buffer& buffer) {
+  if (layout == nullptr || buffer.dims.size() < 2) return std::optional<ir::Dims>();
+  ir::Dims strides(buffer.dims.size());
   if (layout->type == kStrides) {
     TESSERA_ASSIGN_OR_RETURN(strides,
                              ElementStrides(absl::MakeConstSpan(layout->strides.byte_strides,
                                                                 layout->strides.num_byte_strides),
-                                            ir::ByteWidth(of.dtype)));
+                                            ir::ByteWidth(buffer.dtype)));
   } else {
     if (layout->tiled.num_tiles != 0) {
       return MakeError(ErrorKind::kNotImplemented,
@@ -126,12 +130,12 @@ absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, 
         return MakeError(ErrorKind::kValueError, absl::StrCat("a layout names dim ", dim));
       }
       strides[dim] = stride;
-      stride *= of.dims[dim];
+      stride *= buffer.dims[dim];
     }
   }
-  if (strides.size() != of.dims.size())
+  if (strides.size() != buffer.dims.size())
     return MakeError(ErrorKind::kValueError, "a layout does not have the dims of its buffer");
-  if (strides == ir::StridesOf(of.dims)) return std::optional<ir::Dims>();
+  if (strides == ir::StridesOf(buffer.dims)) return std::optional<ir::Dims>();
   return std::optional<ir::Dims>(std::move(strides));
 }
 
@@ -154,29 +158,29 @@ absl::StatusOr<Contents> ArrayCell::ContentsOfShard(int ordinal, bool zero) cons
   if (!failure_.ok()) return failure_;
   if (bytes_) return Contents{bytes_, {}, 0};
   if (array_.valid()) return Contents{std::nullopt, array_, ordinal, zero};
-  return Contents{std::nullopt, whole_, whole_ordinal_};
+  return Contents{std::nullopt, assembled_, assembled_ordinal_};
 }
 
-std::pair<tessera::Array, tessera::Array> ArrayCell::ArraysWith(int shard, bool shard_is_zero,
-                                                                int ordinal, bool zero) const {
+std::pair<tessera::Array, tessera::Array> ArrayCell::ArraysWithShard(int shard, bool shard_is_zero,
+                                                                     int ordinal, bool zero) const {
   std::pair<tessera::Array, tessera::Array> out;
   absl::MutexLock lock(&mu_);
   if (ordinal == shard && zero == shard_is_zero) out.first = array_;
-  if (whole_ordinal_ == shard && !shard_is_zero) out.second = whole_;
+  if (assembled_ordinal_ == shard && !shard_is_zero) out.second = assembled_;
   return out;
 }
 
 void ArrayCell::NoteAssembled(const tessera::Array& array, int ordinal) {
   std::optional<ir::Array> bytes;  // destroyed without the lock
-  tessera::Array old, whole;
+  tessera::Array old, old_assembled;
   absl::MutexLock lock(&mu_);
   bytes.swap(bytes_);
-  std::swap(whole, whole_);
-  whole_ = array;
-  whole_ordinal_ = ordinal;
+  std::swap(old_assembled, assembled_);
+  assembled_ = array;
+  assembled_ordinal_ = ordinal;
   // Keep the old array beside the new one if other buffers may use it, or if it is small.
   if (array_.valid() && array_.placement().devices.size() == 1 &&
-      array_.type().num_bytes() > kKeptTwiceMax)
+      array_.type().num_bytes() > kKeptTwiceBytesMax)
     std::swap(old, array_);
 }
 
@@ -190,7 +194,7 @@ absl::StatusOr<CellShard> Buffer::shard() const {
 
 absl::StatusOr<Contents> Buffer::contents() const {
   TESSERA_ASSIGN_OR_RETURN(const CellShard shard, this->shard());
-  if (!shard.cell->filled()) device->client->runs.Finish();
+  if (!shard.cell->filled()) device->client->run_queue.DoWaitingJobs();
   return shard.contents();
 }
 
@@ -214,7 +218,8 @@ bool IsWhole(const tessera::Array& array, const ir::Dims& local) {
 
 }  // namespace
 
-bool IsMoved(const Contents& contents, const ir::Dims& local, const std::vector<int64_t>& to) {
+bool ReshardMovesShard(const Contents& contents, const ir::Dims& local,
+                       const std::vector<int64_t>& to) {
   if (contents.zero || !IsWhole(contents.array, local)) return false;
   const std::vector<int64_t>& devices = contents.array.placement().devices;
   return devices.size() == 1 || (to.size() == 1 && devices.at(contents.ordinal) == to[0]);
@@ -227,30 +232,30 @@ int64_t Buffer::num_bytes() const {
 absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
   if (!c->may_be_pending()) return absl::OkStatus();
-  TESSERA_RETURN_IF_ERROR(AwaitRunOf(client, RunOf(*c)));
+  TESSERA_RETURN_IF_ERROR(AwaitEndOfRun(client, RunAndArray(*c)));
   c->ready.store(true);
   return absl::OkStatus();
 }
 
 // Does not keep the array alive while it waits: an array that the framework has dropped must be
 // deleted before the next runs, and not only once the end of its run has been noticed.
-void SettleAtEnd(Client& client, const tessera::Array& array,
-                 const std::shared_ptr<Outcome>& outcome) {
+void SettleAtEndOfRun(Client& client, const tessera::Array& array,
+                      const std::shared_ptr<Outcome>& outcome) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
   if (!c->may_be_pending()) return outcome->Settle(absl::OkStatus());
-  outcome->StartWhenAsked([&client, run = RunOf(*c), outcome = outcome.get()] {
+  outcome->StartWhenAsked([&client, run = RunAndArray(*c), outcome = outcome.get()] {
     // The task keeps the outcome alive. The code that asks for the outcome holds it as well, so the
     // plain pointer is valid here.
     auto settler = std::make_shared<Settler>(outcome->shared_from_this());
     client.waiters.Push(/*size=*/0,
-                        [&client, run, settler] { settler->Settle(AwaitRunOf(client, run)); });
+                        [&client, run, settler] { settler->Settle(AwaitEndOfRun(client, run)); });
   });
 }
 
-std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array) {
-  if (!internal::AsConcrete(array)->may_be_pending()) return Settled();
+std::shared_ptr<Outcome> OutcomeOfRun(Client& client, const tessera::Array& array) {
+  if (!internal::AsConcrete(array)->may_be_pending()) return SettledOutcome();
   auto outcome = std::make_shared<Outcome>();
-  SettleAtEnd(client, array, outcome);
+  SettleAtEndOfRun(client, array, outcome);
   return outcome;
 }
 
@@ -269,7 +274,7 @@ absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& conten
 
 Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
   return Guarded([args]() -> absl::Status {
-    const std::optional<ir::DType> dtype = DTypeOfNumber(args->type);
+    const std::optional<ir::DType> dtype = DTypeOfPjrtType(args->type);
     if (!dtype) {
       return MakeError(ErrorKind::kNotImplemented,
                        absl::StrCat("Tessera has no elements of PJRT's type ", args->type));
@@ -277,11 +282,11 @@ Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
     Device* const device = args->memory != nullptr ? args->memory->device : args->device;
     if (device == nullptr)
       return MakeError(ErrorKind::kValueError, "a buffer needs a device or a memory");
-    TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, CopyOf(*args, *dtype));
+    TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, CopyHostBuffer(*args, *dtype));
     ir::Dims dims = bytes.shape();
     args->buffer = new Buffer(device, *dtype, std::move(dims),
-                              {std::make_shared<ArrayCell>(std::move(bytes))}, Settled());
-    args->done_with_host_buffer = new Event{Settled()};
+                              {std::make_shared<ArrayCell>(std::move(bytes))}, SettledOutcome());
+    args->done_with_host_buffer = new Event{SettledOutcome()};
     return absl::OkStatus();
   });
 }
@@ -292,7 +297,7 @@ Error* Buffer_Destroy(Buffer_Destroy_Args* args) {
 }
 
 Error* Buffer_ElementType(Buffer_ElementType_Args* args) {
-  args->type = args->buffer->token ? kTokenType : NumberOfDType(args->buffer->dtype);
+  args->type = args->buffer->is_token ? kTokenType : PjrtTypeOfDType(args->buffer->dtype);
   return nullptr;
 }
 
@@ -351,7 +356,8 @@ Error* Buffer_IsOnCpu(Buffer_IsOnCpu_Args* args) {
 Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
   return Guarded([args] {
     const absl::StatusOr<CellShard> shard = args->buffer->shard();
-    if (shard.ok() && !shard->cell->filled()) args->buffer->device->client->runs.Finish();
+    if (shard.ok() && !shard->cell->filled())
+      args->buffer->device->client->run_queue.DoWaitingJobs();
     args->event = new Event{args->buffer->ready};
     return absl::OkStatus();
   });
@@ -379,7 +385,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     TESSERA_ASSIGN_OR_RETURN(const Contents contents, buffer.contents());
     if (contents.bytes) {
       WriteTo(*contents.bytes, strides, args->dst);
-      args->event = new Event{Settled()};
+      args->event = new Event{SettledOutcome()};
       return absl::OkStatus();
     }
     Client& client = *buffer.device->client;
@@ -396,36 +402,40 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     }
     auto outcome = std::make_shared<Outcome>();
     client.waiters.Push(/*size=*/0, [read, settler = std::make_shared<Settler>(outcome)] {
-      settler->Settle(Caught(read));
+      settler->Settle(CatchExceptions(read));
     });
     args->event = new Event{std::move(outcome)};
     return absl::OkStatus();
   });
 }
 
+// Makes a buffer with the same contents on another device. If the run of the buffer has failed, the
+// copy shares the buffer's cell and so has the same error. Bytes that were never sent stay in this
+// process.
 Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Buffer& from = *args->buffer;
     Device* const to = args->dst_memory->device;
     Client& client = *from.device->client;
-    const auto give = [&](CellShard shard, std::shared_ptr<Outcome> ready) {
+    const auto return_copy = [&](CellShard shard, std::shared_ptr<Outcome> ready) {
       args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(shard), std::move(ready));
       return absl::OkStatus();
     };
     TESSERA_ASSIGN_OR_RETURN(const CellShard shard, from.shard());
-    if (from.device == to) return give(shard, from.ready);
-    if (!shard.cell->filled()) client.runs.Finish();
+    if (from.device == to) return return_copy(shard, from.ready);
+    if (!shard.cell->filled()) client.run_queue.DoWaitingJobs();
     const absl::StatusOr<Contents> contents = shard.contents();
-    if (!contents.ok() || !from.ready->status().ok()) return give(shard, from.ready);
-    if (contents->bytes) return give({std::make_shared<ArrayCell>(*contents->bytes)}, Settled());
-    if (IsMoved(*contents, from.dims, {to->id})) {
+    if (!contents.ok() || !from.ready->status().ok()) return return_copy(shard, from.ready);
+    if (contents->bytes)
+      return return_copy({std::make_shared<ArrayCell>(*contents->bytes)}, SettledOutcome());
+    if (ReshardMovesShard(*contents, from.dims, {to->id})) {
       const tessera::Array copy =
           client.session->Reshard(contents->array, Mesh{{}, {to->id}}, {}, Site{});
-      return give({std::make_shared<ArrayCell>(copy)}, EndOfRun(client, copy));
+      return return_copy({std::make_shared<ArrayCell>(copy)}, OutcomeOfRun(client, copy));
     }
     // The service cannot move one shard of several alone, so its bytes go through this process.
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, *contents, from.dtype, from.dims));
-    return give({std::make_shared<ArrayCell>(std::move(bytes))}, Settled());
+    return return_copy({std::make_shared<ArrayCell>(std::move(bytes))}, SettledOutcome());
   });
 }
 

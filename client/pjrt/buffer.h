@@ -44,16 +44,18 @@ class ArrayCell {
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   bool filled() const { return filled_.load(std::memory_order_acquire); }
 
-  // Returns the contents of the buffer of shard `ordinal`, or the error of the run if that failed
-  // before it was accepted. Requires that the cell is filled.
+  // Returns the contents of the buffer of shard `ordinal`. Fails with the error of the run, if the
+  // run failed before it was accepted. Requires that the cell is filled.
   absl::StatusOr<Contents> ContentsOfShard(int ordinal, bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the arrays of which the buffer (`ordinal`, `zero`) is the shard (`shard`,
+  // Returns the two arrays of which the buffer (`ordinal`, `zero`) may be the shard (`shard`,
   // `shard_is_zero`): first the array that the cell was made or filled with, then the last array
-  // that was assembled from the buffer. Either array is invalid if the buffer is not this shard of
-  // it.
-  std::pair<tessera::Array, tessera::Array> ArraysWith(int shard, bool shard_is_zero, int ordinal,
-                                                       bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Notes that `array` was assembled from the buffer, which is therefore also its shard `ordinal`.
+  // that was assembled from the buffer. If the buffer is not this shard of an array, that array is
+  // invalid.
+  std::pair<tessera::Array, tessera::Array> ArraysWithShard(int shard, bool shard_is_zero,
+                                                            int ordinal, bool zero) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes that `array` was assembled from the buffer, so that the buffer is also the shard
+  // `ordinal` of `array`.
   void NoteAssembled(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -63,8 +65,8 @@ class ArrayCell {
   std::optional<ir::Array> bytes_ ABSL_GUARDED_BY(mu_);
   tessera::Array array_ ABSL_GUARDED_BY(mu_);
   // The last array that was assembled from the buffer: from its bytes, or from shards of array_.
-  tessera::Array whole_ ABSL_GUARDED_BY(mu_);
-  int whole_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
+  tessera::Array assembled_ ABSL_GUARDED_BY(mu_);
+  int assembled_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // One shard of the contents of a cell.
@@ -90,7 +92,7 @@ struct Buffer {
   const std::shared_ptr<Outcome> ready;
   // True for a scalar that the framework takes for a token, a value without contents that orders
   // effects. Set when the buffer is made.
-  bool token = false;
+  bool is_token = false;
 
   // Fails with ARRAY_DELETED if the buffer was deleted.
   absl::StatusOr<CellShard> shard() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -110,14 +112,15 @@ struct Buffer {
 // array to them. That requires that the shard is the whole array. A program may declare a value as
 // replicated that in fact differs between devices. So if the array has several copies, only the
 // copy on the shard's own device is certain to be the shard.
-bool IsMoved(const Contents& contents, const ir::Dims& local, const std::vector<int64_t>& to);
+bool ReshardMovesShard(const Contents& contents, const ir::Dims& local,
+                       const std::vector<int64_t>& to);
 
 // Settles the outcome when the run that makes `array` ends. The wait for the run starts only when
-// the outcome is asked for.
-void SettleAtEnd(Client& client, const tessera::Array& array,
-                 const std::shared_ptr<Outcome>& outcome);
+// somebody asks for the outcome.
+void SettleAtEndOfRun(Client& client, const tessera::Array& array,
+                      const std::shared_ptr<Outcome>& outcome);
 // Returns an outcome that settles when the run that makes `array` ends.
-std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array);
+std::shared_ptr<Outcome> OutcomeOfRun(Client& client, const tessera::Array& array);
 // Waits until the run that makes `array` has ended, and returns its error. Each call to the service
 // is bounded, and the service ends every run at its deadline.
 absl::Status AwaitRun(const Client& client, const tessera::Array& array);

@@ -19,10 +19,10 @@ CallQueue::~CallQueue() {
 void CallQueue::Push(std::function<void()> job) {
   absl::MutexLock lock(&mu_);
   waiting_.push_back(std::move(job));
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
 }
 
-void CallQueue::Run() {
+void CallQueue::RunThread() {
   NameThread("tessera-calls");
   while (true) {
     std::function<void()> next;

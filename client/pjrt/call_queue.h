@@ -18,11 +18,11 @@ class CallQueue {
   // Waits for the job that runs, and drops the jobs that have not begun.
   ~CallQueue();
 
-  // Adds a job, which makes the calls of one run. It runs after all earlier jobs.
+  // Adds a job, which makes the calls of one run. The job runs after all earlier jobs.
   void Push(std::function<void()> job) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  void RunThread() ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -16,8 +16,8 @@
 namespace tessera::pjrt {
 namespace {
 
-// Returns the program with only the results whose indices are `results`, and without ops that these
-// do not need. Sets `kept` to whether each param is left.
+// Returns the program with only the results whose indices are `results`, and without the ops that
+// these results do not need. Sets `kept` to whether each param is left.
 ir::Program WithResults(const ir::Program& program, const std::vector<size_t>& results,
                         bool keep_params, std::vector<bool>* kept) {
   ir::Function f = *program.entry;
@@ -32,26 +32,29 @@ ir::Program WithResults(const ir::Program& program, const std::vector<size_t>& r
   }
   out.entry = ir::Dce(f, keep_params, kept);
   if (keep_params) return out;
-  const auto keep = [&](auto& of_params) {
+  const auto remove_dropped = [&](auto& of_params) {
     size_t n = 0;
     for (size_t i = 0; i < of_params.size(); ++i)
       if ((*kept)[i]) of_params[n++] = of_params[i];
     of_params.resize(n);
   };
-  keep(out.in_shardings);
-  keep(out.in_names);
+  remove_dropped(out.in_shardings);
+  remove_dropped(out.in_names);
   return out;
 }
 
-void FindCalls(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>& calls,
-               bool* named, bool* left_out) {
+// Sets *has_call if `f` makes one of `calls`, and *has_omission if a loop of `f` may leave out the
+// calls of some iterations.
+void FindCallsAndOmissions(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>& calls,
+                           bool* has_call, bool* has_omission) {
   for (const ir::Op& op : f.ops) {
     if (op.def->name == "debug_print") {
       const std::string& id = op.attrs.Str("format");
-      *named |= FindCall(calls, id) != nullptr;
-      *left_out |= id == ir::kTurnsLeftOut;
+      *has_call |= FindCall(calls, id) != nullptr;
+      *has_omission |= id == ir::kTurnsLeftOut;
     }
-    for (const ir::FunctionRef& region : op.regions) FindCalls(*region, calls, named, left_out);
+    for (const ir::FunctionRef& region : op.regions)
+      FindCallsAndOmissions(*region, calls, has_call, has_omission);
   }
 }
 
@@ -74,12 +77,12 @@ absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
     std::vector<size_t> operands(call.num_operands);
     std::iota(operands.begin(), operands.end(), next);
     next += operands.size();
-    CallBeforeRun made{call.name, call.results, nullptr, {}};
-    const ir::Program part = WithResults(*program, operands, /*keep_params=*/false, &made.takes);
-    made.executable =
+    CallBeforeRun before{call.name, call.results, nullptr, {}};
+    const ir::Program part = WithResults(*program, operands, /*keep_params=*/false, &before.takes);
+    before.executable =
         client.session->Compile(part, devices, absl::StrCat(program->entry->name, " callback"),
                                 /*explain=*/false, Site{});
-    out.push_back(std::move(made));
+    out.push_back(std::move(before));
   }
   std::vector<size_t> rest;
   for (size_t r = 0; r < num_results; ++r)
@@ -96,11 +99,13 @@ const ir::stablehlo::HostCall* FindCall(const std::vector<ir::stablehlo::HostCal
   return found == calls.end() ? nullptr : &*found;
 }
 
-bool InLongLoop(const ir::Function& prints, const std::vector<ir::stablehlo::HostCall>& calls) {
+bool HasCallInUnboundedLoop(const ir::Function& prints,
+                            const std::vector<ir::stablehlo::HostCall>& calls) {
   for (const ir::Op& op : prints.ops) {
-    bool named = false, left_out = false;
-    for (const ir::FunctionRef& region : op.regions) FindCalls(*region, calls, &named, &left_out);
-    if (named && left_out) return true;
+    bool has_call = false, has_omission = false;
+    for (const ir::FunctionRef& region : op.regions)
+      FindCallsAndOmissions(*region, calls, &has_call, &has_omission);
+    if (has_call && has_omission) return true;
   }
   return false;
 }

@@ -43,6 +43,7 @@ const ir::stablehlo::HostCall* FindCall(const std::vector<ir::stablehlo::HostCal
 // Returns whether one of these calls stands in a loop whose number of iterations is not known
 // before the program runs. If such a loop has very many iterations, the calls of some iterations
 // are not made.
-bool InLongLoop(const ir::Function& prints, const std::vector<ir::stablehlo::HostCall>& calls);
+bool HasCallInUnboundedLoop(const ir::Function& prints,
+                            const std::vector<ir::stablehlo::HostCall>& calls);
 
 }  // namespace tessera::pjrt

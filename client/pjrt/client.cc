@@ -22,7 +22,7 @@ constexpr int kWaitersMax = 32;
 
 std::string TextOf(const NamedValue& value) { return {value.string_value, value.value_size}; }
 
-absl::StatusOr<int> NumberOf(std::string_view name, std::string_view text, int max) {
+absl::StatusOr<int> ParseNumber(std::string_view name, std::string_view text, int max) {
   int value = 0;
   if (!absl::SimpleAtoi(ToAbsl(text), &value) || value < 0 || value > max) {
     return MakeError(ErrorKind::kValueError,
@@ -38,12 +38,12 @@ absl::Status SetOption(ClientOptions* out, std::string_view name, const std::str
     return absl::OkStatus();
   }
   if (name == "embedded") {
-    TESSERA_ASSIGN_OR_RETURN(out->embedded, NumberOf(name, value, kEmbeddedDevicesMax));
+    TESSERA_ASSIGN_OR_RETURN(out->embedded, ParseNumber(name, value, kEmbeddedDevicesMax));
     return absl::OkStatus();
   }
   if (name == "min_devices") {
     TESSERA_ASSIGN_OR_RETURN(out->min_devices,
-                             NumberOf(name, value, std::numeric_limits<int>::max()));
+                             ParseNumber(name, value, std::numeric_limits<int>::max()));
     return absl::OkStatus();
   }
   return MakeError(ErrorKind::kValueError,
@@ -51,7 +51,7 @@ absl::Status SetOption(ClientOptions* out, std::string_view name, const std::str
                                 "': address, embedded and min_devices are known"));
 }
 
-std::shared_ptr<Session> Open(const ClientOptions& options) {
+std::shared_ptr<Session> OpenSession(const ClientOptions& options) {
   if (!options.address.empty()) {
     ConnectOptions connect;
     connect.min_devices = options.min_devices;
@@ -64,7 +64,7 @@ std::shared_ptr<Session> Open(const ClientOptions& options) {
 
 }  // namespace
 
-NamedValue& Attributes::Make(std::string name) {
+NamedValue& Attributes::Append(std::string name) {
   texts_.push_back(std::move(name));
   NamedValue& value = values_.emplace_back();
   value.struct_size = sizeof(NamedValue);
@@ -77,7 +77,7 @@ NamedValue& Attributes::Make(std::string name) {
 void Attributes::Add(std::string name, std::string text) {
   texts_.push_back(std::move(text));
   const std::string& kept = texts_.back();
-  NamedValue& value = Make(std::move(name));
+  NamedValue& value = Append(std::move(name));
   value.type = kString;
   value.string_value = kept.data();
   value.value_size = kept.size();
@@ -85,14 +85,14 @@ void Attributes::Add(std::string name, std::string text) {
 
 void Attributes::Add(std::string name, std::vector<int64_t> numbers) {
   lists_.push_back(std::move(numbers));
-  NamedValue& value = Make(std::move(name));
+  NamedValue& value = Append(std::move(name));
   value.type = kInt64List;
   value.int64_array_value = lists_.back().data();
   value.value_size = lists_.back().size();
 }
 
 void Attributes::Add(std::string name, float number) {
-  NamedValue& value = Make(std::move(name));
+  NamedValue& value = Append(std::move(name));
   value.type = kFloat;
   value.float_value = number;
   value.value_size = 1;
@@ -143,42 +143,45 @@ Client::Client(std::shared_ptr<Session> opened, bool in_process,
       embedded(in_process),
       version(absl::StrCat("tessera ", BuildText(ThisBuild()))),
       waiters({.threads = kWaitersMax}) {
-  std::map<std::string, int64_t> workers;    // the place of each worker, by its name
-  std::map<std::string, int64_t> of_worker;  // the number of devices of each worker so far
+  std::map<std::string, int64_t> worker_places;  // the place of each worker, by its name
+  std::map<std::string, int64_t>
+      num_devices_of_worker;  // the number of devices of each worker so far
   for (const api::Device& d : found) {
-    const int64_t worker = workers.emplace(d.worker, workers.size()).first->second;
-    Device& device = storage.emplace_back();
+    const int64_t worker = worker_places.emplace(d.worker, worker_places.size()).first->second;
+    Device& device = device_storage.emplace_back();
     device.client = this;
     device.id = d.id;
     device.local_id = static_cast<int>(devices.size());
-    DeviceDescription& about = device.description;
-    about.id = static_cast<int>(d.id);
-    about.kind = d.kind;
-    about.text = absl::StrCat("TesseraDevice(id=", d.id, ")");
-    about.debug = absl::StrCat("TesseraDevice(id=", d.id, ", kind=", d.kind, ", worker=", d.worker,
-                               ", host=", d.host, ", executor=", d.executor, ")");
-    about.attributes.Add("coords", std::vector<int64_t>{worker, of_worker[d.worker]++});
-    about.attributes.Add("worker", d.worker);
-    about.attributes.Add("host", d.host);
-    about.attributes.Add("executor", d.executor);
-    about.attributes.Add("kind", d.kind);
+    DeviceDescription& description = device.description;
+    description.id = static_cast<int>(d.id);
+    description.kind = d.kind;
+    description.text = absl::StrCat("TesseraDevice(id=", d.id, ")");
+    description.debug =
+        absl::StrCat("TesseraDevice(id=", d.id, ", kind=", d.kind, ", worker=", d.worker,
+                     ", host=", d.host, ", executor=", d.executor, ")");
+    description.attributes.Add("coords",
+                               std::vector<int64_t>{worker, num_devices_of_worker[d.worker]++});
+    description.attributes.Add("worker", d.worker);
+    description.attributes.Add("host", d.host);
+    description.attributes.Add("executor", d.executor);
+    description.attributes.Add("kind", d.kind);
     device.memory.id = device.local_id;
     device.memory.device = &device;
     device.memory.text = absl::StrCat("TesseraMemory(id=", device.local_id, ")");
     device.memory.debug =
-        absl::StrCat("TesseraMemory(id=", device.local_id, ", of ", about.text, ")");
+        absl::StrCat("TesseraMemory(id=", device.local_id, ", of ", description.text, ")");
     devices.push_back(&device);
     memories.push_back(&device.memory);
-    by_id.emplace(d.id, &device);
-    topology.descriptions.push_back(&about);
+    devices_by_id.emplace(d.id, &device);
+    topology.descriptions.push_back(&description);
   }
 }
 
 Client::~Client() { closing.store(true); }
 
-Device* Client::Find(int64_t id) const {
-  const auto it = by_id.find(id);
-  return it == by_id.end() ? nullptr : it->second;
+Device* Client::FindDevice(int64_t id) const {
+  const auto it = devices_by_id.find(id);
+  return it == devices_by_id.end() ? nullptr : it->second;
 }
 
 Error* Plugin_Initialize(Plugin_Initialize_Args*) { return nullptr; }
@@ -205,7 +208,7 @@ Error* Client_Create(Client_Create_Args* args) {
         const ClientOptions options,
         ReadClientOptions(absl::MakeConstSpan(args->create_options, args->num_options),
                           ProcessEnv()));
-    std::shared_ptr<Session> session = Open(options);
+    std::shared_ptr<Session> session = OpenSession(options);
     std::vector<api::Device> found;
     for (api::Device& d : session->devices(Site{})) {
       // The framework has no way to express that a device is not healthy, so such a device is left
@@ -257,7 +260,7 @@ Error* Client_AddressableDevices(Client_AddressableDevices_Args* args) {
 }
 
 Error* Client_LookupDevice(Client_LookupDevice_Args* args) {
-  args->device = args->client->Find(args->id);
+  args->device = args->client->FindDevice(args->id);
   if (args->device != nullptr) return nullptr;
   return ErrorOf(MakeError(ErrorKind::kNotEnoughDevices,
                            absl::StrCat("the cluster has no device ", args->id)));

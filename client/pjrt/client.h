@@ -39,7 +39,8 @@ class Attributes {
   const std::vector<NamedValue>& values() const { return values_; }
 
  private:
-  NamedValue& Make(std::string name);
+  // Appends a value with this name, which the caller fills in.
+  NamedValue& Append(std::string name);
 
   std::deque<std::string> texts_;
   std::deque<std::vector<int64_t>> lists_;
@@ -69,7 +70,7 @@ struct Device {
   DeviceDescription description;
   Memory memory;
   Memory* memories[1] = {&memory};
-  Device* self[1] = {this};
+  Device* self[1] = {this};  // the devices that can address `memory`
 };
 
 struct Topology {
@@ -83,22 +84,22 @@ struct Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  Device* Find(int64_t id) const;
+  Device* FindDevice(int64_t id) const;
 
   const std::shared_ptr<Session> session;
-  const bool embedded;  // the cluster is in this process, so a call has no round trip
+  const bool embedded;  // true if the cluster is in this process, so that a call has no round trip
   std::atomic<bool> closing{false};
   std::string version;
-  std::deque<Device> storage;
+  std::deque<Device> device_storage;
   std::vector<Device*> devices;
   std::vector<Memory*> memories;
-  std::map<int64_t, Device*> by_id;
+  std::map<int64_t, Device*> devices_by_id;
   Topology topology;
   // The threads that wait for runs and transfers. These members are last, because their threads use
   // the other members.
   SizedPool waiters;
-  CallQueue calls;
-  RunQueue runs;
+  CallQueue call_queue;
+  RunQueue run_queue;
 };
 
 // How a client is made. An option that the framework gives takes precedence over the environment

@@ -42,7 +42,7 @@ void Outcome::Settle(const absl::Status& status) {
   for (const auto& [callback, user_arg] : callbacks) callback(ErrorOf(status), user_arg);
 }
 
-bool Outcome::settled() {
+bool Outcome::AskIfSettled() {
   Start();
   absl::MutexLock lock(&mu_);
   return settled_;
@@ -73,7 +73,7 @@ void Outcome::OnSettled(OnReadyCallback callback, void* user_arg) {
   Start();
 }
 
-std::shared_ptr<Outcome> Settled() {
+std::shared_ptr<Outcome> SettledOutcome() {
   static Outcome* const settled = new Outcome(absl::OkStatus());
   // The shared_ptr owns nothing, so that copying it does not count references.
   return {std::shared_ptr<Outcome>(), settled};
@@ -85,7 +85,7 @@ Error* Event_Destroy(Event_Destroy_Args* args) {
 }
 
 Error* Event_IsReady(Event_IsReady_Args* args) {
-  args->is_ready = args->event->outcome->settled();
+  args->is_ready = args->event->outcome->AskIfSettled();
   return nullptr;
 }
 

@@ -17,8 +17,8 @@
 
 namespace tessera::pjrt {
 
-// The outcome of something that ends once, such as a run. All events that stand for it share one
-// outcome. An outcome is settled when its final status is known.
+// The outcome of something that ends once, such as a run. All events that stand for the same run
+// share one outcome. An outcome is settled when its final status is known.
 class Outcome : public std::enable_shared_from_this<Outcome> {
  public:
   Outcome() = default;
@@ -33,12 +33,15 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
   // Sets the final status, wakes the threads that wait and runs the callbacks. Only the first call
   // has an effect.
   void Settle(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
-  bool settled() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether the outcome is settled. Counts as asking for the outcome, so it may start
+  // whatever settles the outcome.
+  bool AskIfSettled() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the final status, or OK while the outcome is not settled.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the outcome is settled. The wait has no bound of its own: whatever settles the
   // outcome must have one (see AwaitRun).
   absl::Status Await() ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls the callback once the outcome is settled; see above for the thread.
   void OnSettled(OnReadyCallback callback, void* user_arg) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -53,7 +56,7 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
 };
 
 // Returns an outcome that is settled with OK.
-std::shared_ptr<Outcome> Settled();
+std::shared_ptr<Outcome> SettledOutcome();
 
 // Settles an outcome at the latest in its destructor, so that no thread waits for a task that was
 // dropped.

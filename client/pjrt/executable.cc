@@ -48,17 +48,17 @@ std::vector<Boundary> BoundariesOf(
     const std::vector<std::optional<ir::stablehlo::OtherPlacement>>& other_placements,
     const std::vector<Device*>& devices) {
   std::vector<Boundary> out;
-  size_t next = 0;  // index of the next array
+  size_t next = 0;  // index of the next array in `specs`
   for (const ir::stablehlo::ValueInfo& value : values) {
     Boundary& boundary = out.emplace_back();
     if (value.type == kToken) {
-      boundary.token = true;
+      boundary.is_token = true;
       boundary.spec.dtype = ir::DType::kBool;
       continue;
     }
     const api::ArraySpec& spec = specs.at(next);
     boundary.spec = spec;
-    if (next < sums.size()) boundary.sum = sums[next];
+    if (next < sums.size()) boundary.sum_axes = sums[next];
     if (next < other_placements.size() && other_placements[next]) {
       const ir::stablehlo::OtherPlacement& at = *other_placements[next];
       api::Placement& placement = boundary.other_placement.emplace();
@@ -67,7 +67,7 @@ std::vector<Boundary> BoundariesOf(
       for (const int64_t partition : at.devices)
         placement.devices.push_back(devices.at(partition)->id);
     }
-    boundary.local = api::LocalShape(boundary.placement(), spec.shape);
+    boundary.local_shape = api::LocalShape(boundary.placement(), spec.shape);
     const std::vector<int64_t>& placed = boundary.placement().devices;
     for (const Device* device : devices) {
       const auto it = std::find(placed.begin(), placed.end(), device->id);
@@ -95,7 +95,7 @@ bool IsXlaOption(std::string_view name) {
          std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
 }
 
-absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
+absl::StatusOr<v1::CompileOptions> ParseOptions(std::string_view bytes) {
   v1::CompileOptions options;
   if (!options.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return MakeError(ErrorKind::kValueError, "the compile options do not decode");
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
     if (partition.replica_device_ids_size() != 1)
       return MakeError(ErrorKind::kNotImplemented,
                        "programs with several replicas are not supported");
-    Device* const device = client.Find(partition.replica_device_ids(0));
+    Device* const device = client.FindDevice(partition.replica_device_ids(0));
     if (device == nullptr) {
       return MakeError(ErrorKind::kNotEnoughDevices,
                        absl::StrCat("the client has no device ", partition.replica_device_ids(0)));
@@ -217,8 +217,8 @@ namespace {
 // Adds the order of the devices to the sharding. `placed` lists the partitions, ordered by tile,
 // then by copy, then by term. If this order is a transposition of the mesh, it is written in that
 // form, because the framework reads back no other form.
-void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
-                const std::vector<int64_t>& placed, v1::OpSharding* out) {
+void AddDeviceOrder(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
+                    const std::vector<int64_t>& placed, v1::OpSharding* out) {
   const auto is_among = [](const ir::AxisList& list, const std::string& name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
@@ -247,19 +247,19 @@ void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisLi
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
-  if (boundary.token) return out.SerializeAsString();  // replicated
+  if (boundary.is_token) return out.SerializeAsString();  // replicated
   const api::Placement& placement = boundary.placement();
   const ir::Mesh& mesh = placement.mesh;
   ir::AxisList axes;  // axes that shard dims, in the order of the dims
   int64_t tiles = 1;
-  std::vector<int64_t> per_dim(spec.shape.size(), 1);
-  for (size_t d = 0; d < placement.spec.dims.size() && d < per_dim.size(); ++d) {
+  std::vector<int64_t> tiles_per_dim(spec.shape.size(), 1);
+  for (size_t d = 0; d < placement.spec.dims.size() && d < tiles_per_dim.size(); ++d) {
     for (const std::string& axis : placement.spec.dims[d]) axes.push_back(axis);
-    per_dim[d] = mesh.SizeOf(placement.spec.dims[d]);
-    tiles *= per_dim[d];
+    tiles_per_dim[d] = mesh.SizeOf(placement.spec.dims[d]);
+    tiles *= tiles_per_dim[d];
   }
   ir::AxisList unreduced = placement.spec.unreduced;
-  unreduced.insert(unreduced.end(), boundary.sum.begin(), boundary.sum.end());
+  unreduced.insert(unreduced.end(), boundary.sum_axes.begin(), boundary.sum_axes.end());
   const int64_t terms = mesh.SizeOf(unreduced);
   const int64_t copies = static_cast<int64_t>(devices.size()) / (tiles * terms);
   if (tiles * terms == 1) return out.SerializeAsString();  // replicated
@@ -268,7 +268,7 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
     return out.SerializeAsString();
   }
   out.set_type(v1::OpSharding::OTHER);
-  for (const int64_t n : per_dim) out.add_tile_assignment_dimensions(n);
+  for (const int64_t n : tiles_per_dim) out.add_tile_assignment_dimensions(n);
   if (copies > 1) out.add_tile_assignment_dimensions(copies);
   if (terms > 1) {
     out.add_tile_assignment_dimensions(terms);
@@ -278,29 +278,33 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
     out.set_replicate_on_last_tile_dim(copies > 1);
   }
   // Partitions, by tile, by copy and by term.
-  std::vector<int64_t> placed(devices.size(), -1), seen(tiles * terms, 0);
+  std::vector<int64_t> placed(devices.size(), -1), copies_seen(tiles * terms, 0);
   for (size_t place = 0; place < placement.devices.size(); ++place) {
     const auto partition = std::find_if(devices.begin(), devices.end(), [&](const Device* d) {
       return d->id == placement.devices[place];
     });
     const auto at = static_cast<int64_t>(place);
     const int64_t tile = mesh.IndexAlong(at, axes), term = mesh.IndexAlong(at, unreduced);
-    const int64_t copy = seen[tile * terms + term]++;
+    const int64_t copy = copies_seen[tile * terms + term]++;
     placed[(tile * copies + copy) * terms + term] = partition - devices.begin();
   }
-  AddDevices(mesh, axes, unreduced, placed, &out);
+  AddDeviceOrder(mesh, axes, unreduced, placed, &out);
   return out.SerializeAsString();
 }
 
-Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<CallBeforeRun> calls,
-                   const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
-                   std::shared_ptr<const Session::Executable> made, std::vector<Device*> on)
+CompiledProgram::CompiledProgram(Client* of, internal::SentProgram whole,
+                                 std::vector<CallBeforeRun> calls,
+                                 const ir::stablehlo::HostProgram& imported,
+                                 const ir::stablehlo::Signature& main,
+                                 std::shared_ptr<const Session::Executable> made,
+                                 std::vector<Device*> on)
     : client(of),
       sent(std::move(whole)),
       callbacks(imported.callbacks),
       calls_before_run(std::move(calls)),
       nested_calls(imported.nested_calls),
-      nested_calls_in_long_loop(sent.prints != nullptr && InLongLoop(*sent.prints, nested_calls)),
+      nested_calls_in_unbounded_loop(sent.prints != nullptr &&
+                                     HasCallInUnboundedLoop(*sent.prints, nested_calls)),
       executable(std::move(made)),
       devices(std::move(on)),
       in(BoundariesOf(main.params, executable->reply.in, imported.in_sums,
@@ -312,22 +316,21 @@ Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<CallBefo
       assignment(AssignmentBytes(devices)) {
   for (size_t k = 0; k < devices.size(); ++k) logical_ids.push_back({0, static_cast<int>(k)});
   for (const Boundary& result : out) {
-    out_types.push_back(result.token ? kTokenType : NumberOfDType(result.spec.dtype));
-    out_dims.insert(out_dims.end(), result.local.begin(), result.local.end());
-    out_ranks.push_back(result.local.size());
-    out_layouts.push_back(RowMajor(result.local.size()));
+    out_types.push_back(result.is_token ? kTokenType : PjrtTypeOfDType(result.spec.dtype));
+    out_dims.insert(out_dims.end(), result.local_shape.begin(), result.local_shape.end());
+    out_ranks.push_back(result.local_shape.size());
+    out_layouts.push_back(RowMajorLayout(result.local_shape.size()));
   }
-  for (const Boundary& param : in) in_layouts.push_back(RowMajor(param.local.size()));
+  for (const Boundary& param : in) in_layouts.push_back(RowMajorLayout(param.local_shape.size()));
 }
 
 // Reads the artifact as a program, splits off its prints and its calls of the host, and has the
 // service plan what is left. The parts that were split off stay in this process. The serialized
 // form keeps the artifact and the options and not the plan, as a plan is bound to devices of one
 // cluster.
-absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
-                                                                std::string_view code,
-                                                                std::string_view options_bytes) {
-  TESSERA_ASSIGN_OR_RETURN(const v1::CompileOptions options, ReadOptions(options_bytes));
+absl::StatusOr<std::shared_ptr<const CompiledProgram>> CompileArtifact(
+    Client* client, std::string_view code, std::string_view options_bytes) {
+  TESSERA_ASSIGN_OR_RETURN(const v1::CompileOptions options, ParseOptions(options_bytes));
   TESSERA_ASSIGN_OR_RETURN(std::vector<Device*> devices,
                            DevicesOf(*client, options.executable_build_options()));
   TESSERA_ASSIGN_OR_RETURN(
@@ -361,7 +364,8 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
       sent.program, mesh_device_ids, name, /*explain=*/dump.wanted(), Site{});
   dump.Write(".plan.txt", executable->reply.explain_text);
   dump.Write(".plan.json", executable->reply.explain_json);
-  auto out = std::make_shared<Compiled>(client, std::move(sent), std::move(calls_before_run),
+  auto out =
+      std::make_shared<CompiledProgram>(client, std::move(sent), std::move(calls_before_run),
                                         imported, main, std::move(executable), std::move(devices));
   for (const ir::stablehlo::ValueInfo& param : main.params) out->donated.push_back(param.donated);
   out->donates = std::find(out->donated.begin(), out->donated.end(), true) != out->donated.end();
@@ -371,7 +375,7 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
   serialized.set_compile_options(options_bytes.data(), options_bytes.size());
   out->serialized = serialized.SerializeAsString();
   out->fingerprint = Sha256Hex(out->serialized);
-  return std::shared_ptr<const Compiled>(std::move(out));
+  return std::shared_ptr<const CompiledProgram>(std::move(out));
 }
 
 Error* Client_Compile(Client_Compile_Args* args) {
@@ -383,7 +387,7 @@ Error* Client_Compile(Client_Compile_Args* args) {
                                     "' are not supported; use StableHLO artifacts ('mlir')"));
     }
     TESSERA_ASSIGN_OR_RETURN(
-        std::shared_ptr<const Compiled> compiled,
+        std::shared_ptr<const CompiledProgram> compiled,
         CompileArtifact(args->client, {args->program->code, args->program->code_size},
                         {args->compile_options, args->compile_options_size}));
     args->executable = new LoadedExecutable{std::move(compiled)};
@@ -393,24 +397,24 @@ Error* Client_Compile(Client_Compile_Args* args) {
 
 Error* Executable_DeserializeAndLoad(Executable_DeserializeAndLoad_Args* args) {
   return Guarded([args]() -> absl::Status {
-    v1::SerializedExecutable read;
-    if (!read.ParseFromArray(args->serialized_executable,
-                             static_cast<int>(args->serialized_executable_size))) {
+    v1::SerializedExecutable stored;
+    if (!stored.ParseFromArray(args->serialized_executable,
+                               static_cast<int>(args->serialized_executable_size))) {
       return MakeError(ErrorKind::kValueError, "the serialized executable does not decode");
     }
-    if (read.build() != BuildText(ThisBuild())) {
+    if (stored.build() != BuildText(ThisBuild())) {
       return MakeError(
           ErrorKind::kValueError,
-          absl::StrCat("the executable was serialized by ", read.build(), ", but this client is ",
+          absl::StrCat("the executable was serialized by ", stored.build(), ", but this client is ",
                        BuildText(ThisBuild()), ": compile the program anew"));
     }
-    std::string_view options = read.compile_options();
+    std::string_view options = stored.compile_options();
     if (args->overridden_serialized_compile_options != nullptr) {
       options = {args->overridden_serialized_compile_options,
                  args->overridden_serialized_compile_options_size};
     }
-    TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const Compiled> compiled,
-                             CompileArtifact(args->client, read.code(), options));
+    TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const CompiledProgram> compiled,
+                             CompileArtifact(args->client, stored.code(), options));
     args->loaded_executable = new LoadedExecutable{std::move(compiled)};
     return absl::OkStatus();
   });
@@ -476,7 +480,7 @@ Error* Executable_OutputElementTypes(Executable_OutputElementTypes_Args* args) {
 }
 
 Error* Executable_OutputDimensions(Executable_OutputDimensions_Args* args) {
-  const Compiled& compiled = *args->executable->compiled;
+  const CompiledProgram& compiled = *args->executable->compiled;
   args->num_outputs = compiled.out_ranks.size();
   args->dims = compiled.out_dims.data();
   args->dim_sizes = compiled.out_ranks.data();
@@ -491,10 +495,10 @@ Error* Executable_Fingerprint(Executable_Fingerprint_Args* args) {
 }
 
 Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args* args) {
-  const Compiled& compiled = *args->executable->compiled;
+  const CompiledProgram& compiled = *args->executable->compiled;
   std::vector<bool> donate;
   for (size_t i = 0; i < compiled.in.size(); ++i)
-    if (!compiled.in[i].token) donate.push_back(compiled.donated[i]);
+    if (!compiled.in[i].is_token) donate.push_back(compiled.donated[i]);
   donate.resize(compiled.executable->reply.in.size());
   const stages::CompiledMemoryStats found =
       stages::MemoryOfPlan(compiled.executable->reply, donate);
@@ -517,7 +521,7 @@ Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args*
 // since only users who want to know the costs call this function.
 Error* Executable_GetCostAnalysis(Executable_GetCostAnalysis_Args* args) {
   return Guarded([args]() -> absl::Status {
-    const Compiled& compiled = *args->executable->compiled;
+    const CompiledProgram& compiled = *args->executable->compiled;
     absl::MutexLock lock(&compiled.cost_mu);
     if (compiled.cost.values().empty()) {
       const std::shared_ptr<const Session::Executable> explained =
@@ -583,7 +587,8 @@ Error* LoadedExecutable_GetDeviceAssignment(LoadedExecutable_GetDeviceAssignment
 }
 
 namespace {
-Error* Tell(const Texts& shardings, Shardings_Args* args) {
+// Stores the shardings in the results of the call.
+Error* SetShardings(const Texts& shardings, Shardings_Args* args) {
   args->num_shardings = shardings.size();
   args->shardings = shardings.data();
   args->sharding_sizes = shardings.sizes();
@@ -592,11 +597,11 @@ Error* Tell(const Texts& shardings, Shardings_Args* args) {
 }  // namespace
 
 Error* ParameterShardings(Shardings_Args* args) {
-  return Tell(args->executable->compiled->in_shardings, args);
+  return SetShardings(args->executable->compiled->in_shardings, args);
 }
 // Returns at least one sharding, because the framework wants one even if a program has no results.
 Error* OutputShardings(Shardings_Args* args) {
-  Tell(args->executable->compiled->out_shardings, args);
+  SetShardings(args->executable->compiled->out_shardings, args);
   args->num_shardings = std::max<size_t>(args->num_shardings, 1);
   return nullptr;
 }

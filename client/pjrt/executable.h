@@ -39,19 +39,19 @@ class Texts {
 };
 
 // The shape and the placement of an argument or a result. The framework may take the value for a
-// sum along the axes `sum` that has not been added up yet. The service then holds the sum itself.
+// sum along `sum_axes` that has not been added up yet. The service then holds the sum itself.
 // To the framework the plugin shows the sum as the first term, and zeros as all other terms.
 struct Boundary {
   // True for a token, which is no array. Tokens order effects, which are in order anyhow.
-  bool token = false;
+  bool is_token = false;
   api::ArraySpec spec;
   // The placement that the framework gives an argument, if the program takes it elsewhere
   // (ir/stablehlo/other_placement.h).
   std::optional<api::Placement> other_placement;
-  ir::AxisList sum;
+  ir::AxisList sum_axes;
   // The shape of each shard and, by partition, the ordinal of its shard. Both describe the
   // placement that the framework knows.
-  ir::Dims local;
+  ir::Dims local_shape;
   std::vector<int> ordinals;
 
   const api::Placement& placement() const {
@@ -59,14 +59,15 @@ struct Boundary {
   }
   // Returns whether the term of this partition is zero.
   bool IsZero(size_t partition) const {
-    return !sum.empty() && placement().mesh.IndexAlong(ordinals[partition], sum) != 0;
+    return !sum_axes.empty() && placement().mesh.IndexAlong(ordinals[partition], sum_axes) != 0;
   }
 };
 
-struct Compiled {
-  Compiled(Client* of, internal::SentProgram whole, std::vector<CallBeforeRun> calls,
-           const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
-           std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
+// A program that is planned for devices. Executables and loaded executables share it.
+struct CompiledProgram {
+  CompiledProgram(Client* of, internal::SentProgram whole, std::vector<CallBeforeRun> calls,
+                  const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
+                  std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
   Client* const client;
   // The program in the form that is sent. The last results of the program are for the calls of the
@@ -77,7 +78,7 @@ struct Compiled {
   // program.
   const std::vector<CallBeforeRun> calls_before_run;
   const std::vector<ir::stablehlo::HostCall> nested_calls;  // see HostProgram::nested_calls
-  const bool nested_calls_in_long_loop;
+  const bool nested_calls_in_unbounded_loop;
   const std::shared_ptr<const Session::Executable> executable;
   const std::vector<Device*> devices;  // the device of each partition
   std::vector<LogicalDeviceIds> logical_ids;
@@ -98,11 +99,11 @@ struct Compiled {
 };
 
 struct Executable {
-  std::shared_ptr<const Compiled> compiled;
+  std::shared_ptr<const CompiledProgram> compiled;
 };
 
 struct LoadedExecutable {
-  std::shared_ptr<const Compiled> compiled;
+  std::shared_ptr<const CompiledProgram> compiled;
   std::atomic<bool> deleted{false};
 };
 
@@ -111,9 +112,9 @@ struct LoadedExecutable {
 // Errors: VALUE_ERROR for options that make no sense or are not known; NOT_IMPLEMENTED for several
 // replicas and for tuples among arguments or results; NOT_ENOUGH_DEVICES for a device that the
 // client does not have; the errors of reading, importing and compiling the artifact.
-absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
-                                                                std::string_view code,
-                                                                std::string_view options);
+absl::StatusOr<std::shared_ptr<const CompiledProgram>> CompileArtifact(Client* client,
+                                                                       std::string_view code,
+                                                                       std::string_view options);
 
 // Returns the sharding of the value as a serialized OpSharding, which numbers devices by partition.
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices);

@@ -21,16 +21,16 @@
 namespace tessera::pjrt {
 namespace {
 
-// The contents of the buffers of one argument, by partition.
-using Row = absl::Span<const CellShard>;
+// The shards of one argument, by partition.
+using ArgumentShards = absl::Span<const CellShard>;
 
-std::string What(const Compiled& compiled, size_t i) {
+std::string ArgumentName(const CompiledProgram& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
 }
 
-// Returns the index of the term that the shard holds, if the array is a sum that has not been added
-// up.
-int64_t TermOf(const api::Placement& placement, int64_t ordinal) {
+// Returns the index of the term that the shard `ordinal` holds, if the array is a sum that has not
+// been added up.
+int64_t TermIndexOf(const api::Placement& placement, int64_t ordinal) {
   return placement.mesh.IndexAlong(ordinal, placement.spec.unreduced);
 }
 
@@ -41,97 +41,100 @@ bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
   const api::Placement& want = boundary.placement();
   if (&have == &want || have == want) return true;
   if (have.devices != want.devices) return false;
-  if (api::LocalShape(have, array.shape()) != boundary.local) return false;
+  if (api::LocalShape(have, array.shape()) != boundary.local_shape) return false;
   for (size_t i = 0; i < have.devices.size(); ++i) {
     const auto ordinal = static_cast<int64_t>(i);
     if (api::ShardStarts(have, array.shape(), ordinal) !=
             api::ShardStarts(want, array.shape(), ordinal) ||
-        TermOf(have, ordinal) != TermOf(want, ordinal))
+        TermIndexOf(have, ordinal) != TermIndexOf(want, ordinal))
       return false;
   }
   return true;
 }
 
-// Returns the array whose shards the buffers of `row` are, or an invalid array if they are not the
-// shards of one.
-tessera::Array WholeOf(Row row, const Boundary& boundary) {
+// Returns the array that has these shards where the boundary wants them. Returns an invalid array
+// if there is no such array.
+tessera::Array ArrayWithShards(ArgumentShards shards, const Boundary& boundary) {
   const auto arrays_of = [&](size_t k) {
-    return row[k].cell->ArraysWith(boundary.ordinals[k], boundary.IsZero(k), row[k].ordinal,
-                                   row[k].zero);
+    return shards[k].cell->ArraysWithShard(boundary.ordinals[k], boundary.IsZero(k),
+                                           shards[k].ordinal, shards[k].zero);
   };
-  auto [own, made] = arrays_of(0);
-  for (size_t k = 1; k < row.size() && (own.valid() || made.valid()); ++k) {
-    const auto [other_own, other_made] = arrays_of(k);
+  auto [own, assembled] = arrays_of(0);
+  for (size_t k = 1; k < shards.size() && (own.valid() || assembled.valid()); ++k) {
+    const auto [other_own, other_assembled] = arrays_of(k);
     if (other_own.state() != own.state()) own = {};
-    if (other_made.state() != made.state()) made = {};
+    if (other_assembled.state() != assembled.state()) assembled = {};
   }
   if (own.valid() && FitsBoundary(own, boundary)) return own;
-  return made.valid() && FitsBoundary(made, boundary) ? made : tessera::Array();
+  return assembled.valid() && FitsBoundary(assembled, boundary) ? assembled : tessera::Array();
 }
 
-absl::StatusOr<ir::Array> BytesOf(const Compiled& compiled, const Contents& contents,
-                                  const Boundary& boundary) {
+absl::StatusOr<ir::Array> ReadBytes(const CompiledProgram& compiled, const Contents& contents,
+                                    const Boundary& boundary) {
   if (contents.bytes) return *contents.bytes;
-  return ReadShard(*compiled.client, contents, boundary.spec.dtype, boundary.local);
+  return ReadShard(*compiled.client, contents, boundary.spec.dtype, boundary.local_shape);
 }
 
-// Assembles argument `i` from its buffers `row`, and returns the array. Uses the cheapest way that
+// Assembles argument `i` from its shards, and returns the array. Uses the cheapest way that
 // applies: reshard an array on the devices, or put the bytes from this process.
-absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_t i) {
+absl::StatusOr<tessera::Array> Assemble(const CompiledProgram& compiled, ArgumentShards shards,
+                                        size_t i) {
   const Boundary& boundary = compiled.in[i];
   std::vector<Contents> contents;
-  for (const CellShard& shard : row) {
+  for (const CellShard& shard : shards) {
     // Pass the error on unchanged: if every run added its own context, a long chain would produce
     // an endless message.
     TESSERA_ASSIGN_OR_RETURN(Contents found, shard.contents());
     contents.push_back(std::move(found));
   }
   const api::Placement& placement = boundary.placement();
-  if (api::HoldsTerms(placement) || !boundary.sum.empty()) {
+  if (api::HoldsTerms(placement) || !boundary.sum_axes.empty()) {
     return MakeError(
         ErrorKind::kNotImplemented,
         absl::StrCat(
-            What(compiled, i),
+            ArgumentName(compiled, i),
             ": an array whose shards are terms of a sum cannot be made from several buffers"));
   }
   const api::Placement& to = boundary.spec.placement;
   const Mesh mesh{to.mesh, to.devices};
   Session& session = *compiled.client->session;
   tessera::Array array;
-  if (boundary.local != boundary.spec.shape) {
+  if (boundary.local_shape != boundary.spec.shape) {
     ir::Array whole(boundary.spec.dtype, boundary.spec.shape);
     const std::vector<int> distinct = api::OrdinalsOfDistinctShards(placement, boundary.spec.shape);
-    for (size_t k = 0; k < row.size(); ++k) {
+    for (size_t k = 0; k < shards.size(); ++k) {
       const int ordinal = boundary.ordinals[k];
       if (!std::binary_search(distinct.begin(), distinct.end(), ordinal)) continue;
-      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard, BytesOf(compiled, contents[k], boundary));
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard, ReadBytes(compiled, contents[k], boundary));
       ir::WriteBlock(&whole, api::ShardStarts(placement, boundary.spec.shape, ordinal), shard);
     }
     array = session.Put(whole, mesh, to.spec, Site{});
-  } else if (!contents[0].bytes && IsMoved(contents[0], boundary.local, placement.devices)) {
+  } else if (!contents[0].bytes &&
+             ReshardMovesShard(contents[0], boundary.local_shape, placement.devices)) {
     array = session.Reshard(contents[0].array, mesh, to.spec, Site{});
   } else {
-    TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, BytesOf(compiled, contents[0], boundary));
+    TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, ReadBytes(compiled, contents[0], boundary));
     array = session.Put(whole, mesh, to.spec, Site{});
   }
-  for (size_t k = 0; !boundary.other_placement && k < row.size(); ++k)
-    row[k].cell->NoteAssembled(array, boundary.ordinals[k]);
+  for (size_t k = 0; !boundary.other_placement && k < shards.size(); ++k)
+    shards[k].cell->NoteAssembled(array, boundary.ordinals[k]);
   return array;
 }
 
 // One call of an executable: its arguments, and the cells that its results go to.
 struct PendingCall {
-  std::shared_ptr<const Compiled> compiled;
-  // The contents of the arguments: those of the first argument on each device, then those of the
-  // next argument, and so on.
+  std::shared_ptr<const CompiledProgram> compiled;
+  // The shards of the arguments: the shards of the first argument on each device, then the shards
+  // of the next argument, and so on.
   absl::InlinedVector<CellShard, 4> args = {};
-  std::vector<bool> donated = {};  // by argument, whether it is donated; empty if none is
+  // By argument, whether it is donated. Empty if no argument is donated.
+  std::vector<bool> donated = {};
   // The cells, by result. The cell of a token is null. Other cells may be null until the run has
   // been requested.
   absl::InlinedVector<std::shared_ptr<ArrayCell>, 2> results = {};
-  // `end` is the outcome of the run, `complete` that of the call for the framework. They differ if
-  // the program calls the host: the call is complete when the calls of the host have ended.
-  std::shared_ptr<Outcome> end = {}, complete = {};
+  // The outcome of the run, and the outcome of the call for the framework. They differ if the
+  // program calls the host: the call is complete when the calls of the host have ended.
+  std::shared_ptr<Outcome> run_outcome = {}, outcome = {};
 };
 
 // Fails if a buffer that is donated is also another argument of the call.
@@ -141,8 +144,8 @@ absl::Status CheckDonations(const PendingCall& call, size_t num_devices) {
   // The buffers on the first device, sorted by their contents, with the number of the argument.
   std::vector<std::tuple<const ArrayCell*, int, size_t>> shards;
   for (size_t i = 0; i < call.donated.size(); ++i) {
-    const CellShard& of = call.args[i * num_devices];
-    if (of.cell) shards.emplace_back(of.cell.get(), of.ordinal, i);
+    const CellShard& shard = call.args[i * num_devices];
+    if (shard.cell) shards.emplace_back(shard.cell.get(), shard.ordinal, i);
   }
   std::sort(shards.begin(), shards.end());
   for (size_t n = 1; n < shards.size(); ++n) {
@@ -161,7 +164,7 @@ absl::Status CheckDonations(const PendingCall& call, size_t num_devices) {
 
 // Checks the arguments and collects their contents in `call`. Deletes the buffers that are donated,
 // as the framework must not use them any more.
-absl::Status CollectArguments(const Compiled& compiled, LoadedExecutable_Execute_Args* args,
+absl::Status CollectArguments(const CompiledProgram& compiled, LoadedExecutable_Execute_Args* args,
                               PendingCall* call) {
   const size_t num_devices = args->num_devices;
   if (compiled.donates) call->donated = compiled.donated;
@@ -174,17 +177,18 @@ absl::Status CollectArguments(const Compiled& compiled, LoadedExecutable_Execute
     const Boundary& boundary = compiled.in[i];
     for (size_t k = 0; k < num_devices; ++k) {
       const Buffer& buffer = *args->argument_lists[k][i];
-      if (!boundary.token &&
-          (buffer.dtype != boundary.spec.dtype || buffer.dims != boundary.local)) {
-        return MakeError(ErrorKind::kTypeError,
-                         absl::StrCat(What(compiled, i), ": the program takes ",
-                                      ir::MakeType(boundary.spec.dtype, boundary.local).ToString(),
-                                      " on each device, and was given ",
-                                      ir::MakeType(buffer.dtype, buffer.dims).ToString(),
-                                      " on device ", compiled.devices[k]->id));
+      if (!boundary.is_token &&
+          (buffer.dtype != boundary.spec.dtype || buffer.dims != boundary.local_shape)) {
+        return MakeError(
+            ErrorKind::kTypeError,
+            absl::StrCat(ArgumentName(compiled, i), ": the program takes ",
+                         ir::MakeType(boundary.spec.dtype, boundary.local_shape).ToString(),
+                         " on each device, and was given ",
+                         ir::MakeType(buffer.dtype, buffer.dims).ToString(), " on device ",
+                         compiled.devices[k]->id));
       }
-      absl::StatusOr<CellShard> shard = boundary.token ? CellShard() : buffer.shard();
-      if (!shard.ok()) return Annotate(shard.status(), What(compiled, i));
+      absl::StatusOr<CellShard> shard = boundary.is_token ? CellShard() : buffer.shard();
+      if (!shard.ok()) return Annotate(shard.status(), ArgumentName(compiled, i));
       call->args.push_back(*std::move(shard));
     }
   }
@@ -198,51 +202,52 @@ absl::Status CollectArguments(const Compiled& compiled, LoadedExecutable_Execute
 }
 
 // Makes the buffers of the results.
-void GiveResults(const PendingCall& call, LoadedExecutable_Execute_Args* args) {
-  const Compiled& compiled = *call.compiled;
+void MakeResultBuffers(const PendingCall& call, LoadedExecutable_Execute_Args* args) {
+  const CompiledProgram& compiled = *call.compiled;
   for (size_t i = 0; i < compiled.out.size(); ++i) {
     const Boundary& boundary = compiled.out[i];
     for (size_t k = 0; k < args->num_devices; ++k) {
       Buffer*& buffer = args->output_lists[k][i];
-      if (boundary.token) {
+      if (boundary.is_token) {
         buffer = new Buffer(compiled.devices[k], ir::DType::kBool, {},
                             {std::make_shared<ArrayCell>(ir::Array(ir::DType::kBool, {}))},
-                            call.complete);
-        buffer->token = true;
+                            call.outcome);
+        buffer->is_token = true;
       } else {
-        buffer = new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
-                            {call.results[i], boundary.ordinals[k], boundary.IsZero(k)}, call.end);
+        buffer = new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local_shape,
+                            {call.results[i], boundary.ordinals[k], boundary.IsZero(k)},
+                            call.run_outcome);
       }
     }
   }
   for (size_t k = 0; args->device_complete_events != nullptr && k < args->num_devices; ++k)
-    args->device_complete_events[k] = new Event{call.complete};
+    args->device_complete_events[k] = new Event{call.outcome};
 }
 
 // Makes the cells of the results that have none.
-void MakeCells(PendingCall& call) {
+void MakeMissingCells(PendingCall& call) {
   for (size_t i = 0; i < call.results.size(); ++i)
-    if (!call.results[i] && !call.compiled->out[i].token)
+    if (!call.results[i] && !call.compiled->out[i].is_token)
       call.results[i] = std::make_shared<ArrayCell>();
 }
 
-// Requests the run, and fills the cells of the results. Sets `first` to an array that the run
-// makes; the array is ready when the run ends. An argument is first looked up as an existing array,
-// and assembled only if there is none. Calls of the host whose results are arguments are made here,
-// before the run.
-absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
-  const Compiled& compiled = *call.compiled;
+// Requests the run, and fills the cells of the results. Sets `first_result` to an array that the
+// run makes; the array is ready when the run ends. An argument is first looked up as an existing
+// array, and assembled only if there is none. Calls of the host whose results are arguments are
+// made here, before the run.
+absl::Status TryRequestRun(PendingCall& call, tessera::Array* first_result) {
+  const CompiledProgram& compiled = *call.compiled;
   Client& client = *compiled.client;
   const size_t num_devices = compiled.devices.size();
   absl::InlinedVector<tessera::Array, 4> arrays;
   std::vector<bool> donate;
   arrays.reserve(compiled.in.size());
   for (size_t i = 0; i < compiled.in.size(); ++i) {
-    if (compiled.in[i].token) continue;
-    const Row row(&call.args[i * num_devices], num_devices);
-    tessera::Array whole = WholeOf(row, compiled.in[i]);
+    if (compiled.in[i].is_token) continue;
+    const ArgumentShards shards(&call.args[i * num_devices], num_devices);
+    tessera::Array whole = ArrayWithShards(shards, compiled.in[i]);
     if (!whole.valid()) {
-      TESSERA_ASSIGN_OR_RETURN(whole, Assemble(compiled, row, i));
+      TESSERA_ASSIGN_OR_RETURN(whole, Assemble(compiled, shards, i));
     } else if (const api::Placement& to = compiled.in[i].spec.placement;
                compiled.in[i].other_placement) {
       whole = client.session->Reshard(whole, Mesh{to.mesh, to.devices}, to.spec, Site{});
@@ -254,27 +259,27 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
   // released with it.
   call.args.clear();
   if (!compiled.calls_before_run.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> answers,
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> host_results,
                              MakeCallsBeforeRun(compiled, arrays));
-    arrays.insert(arrays.end(), answers.begin(), answers.end());
+    arrays.insert(arrays.end(), host_results.begin(), host_results.end());
     if (!donate.empty()) donate.resize(arrays.size());
   }
   std::vector<tessera::Array> results =
       client.session->Run(*compiled.executable, arrays, std::move(donate), Site{});
   // All results of a run are ready at the same time, so the first one stands for all.
-  if (!results.empty()) *first = results.front();
+  if (!results.empty()) *first_result = results.front();
   if (compiled.sent.prints) {
-    const auto first_read = results.end() - compiled.sent.num_printed;
-    MakeCallsAfterRun(call.compiled, {first_read, results.end()}, call.complete);
-    results.erase(first_read, results.end());
+    const auto first_printed = results.end() - compiled.sent.num_printed;
+    MakeCallsAfterRun(call.compiled, {first_printed, results.end()}, call.outcome);
+    results.erase(first_printed, results.end());
     // If a nested call returned something that the program needed, the results are wrong. That is
     // known only once all calls have been made, so wait for them.
-    if (!compiled.nested_calls.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
+    if (!compiled.nested_calls.empty()) TESSERA_RETURN_IF_ERROR(call.outcome->Await());
   }
   auto result = results.begin();
   for (size_t i = 0; i < call.results.size(); ++i) {
     std::shared_ptr<ArrayCell>& cell = call.results[i];
-    if (compiled.out[i].token) continue;
+    if (compiled.out[i].is_token) continue;
     if (cell) {
       cell->Fill(std::move(*result++));
     } else {
@@ -286,7 +291,7 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
 
 struct RequestedRun {
   absl::Status status;
-  tessera::Array first;  // an array that the run makes; invalid if it makes none
+  tessera::Array first_result;  // an array that the run makes; invalid if it makes none
 };
 // Like TryRequestRun, but stores an error in the result cells, so that it is reported where a
 // result is first used.
@@ -294,36 +299,37 @@ RequestedRun RequestRun(PendingCall& call) {
   RequestedRun out;
   out.status = call.compiled->client->closing.load()
                    ? absl::CancelledError("the client has been closed")
-                   : Caught([&] { return TryRequestRun(call, &out.first); });
-  if (!out.status.ok()) MakeCells(call);
+                   : CatchExceptions([&] { return TryRequestRun(call, &out.first_result); });
+  if (!out.status.ok()) MakeMissingCells(call);
   for (size_t i = 0; !out.status.ok() && i < call.results.size(); ++i)
     if (call.results[i]) call.results[i]->Fail(out.status);
   return out;
 }
 
 // Requests the run on this thread, and makes the outcomes of the call.
-void Run(PendingCall& call) {
+void RequestRunNow(PendingCall& call) {
   Client& client = *call.compiled->client;
-  if (call.compiled->sent.prints) call.complete = std::make_shared<Outcome>();
+  if (call.compiled->sent.prints) call.outcome = std::make_shared<Outcome>();
   const RequestedRun requested = RequestRun(call);
-  if (requested.status.ok() && requested.first.valid()) {
-    call.end = EndOfRun(client, requested.first);
+  if (requested.status.ok() && requested.first_result.valid()) {
+    call.run_outcome = OutcomeOfRun(client, requested.first_result);
   } else {
-    call.end = std::make_shared<Outcome>(requested.status);
+    call.run_outcome = std::make_shared<Outcome>(requested.status);
   }
-  if (!call.complete) call.complete = call.end;
-  // If the run was requested and calls the host, `complete` is settled by MakeCallsAfterRun.
-  if (!requested.status.ok()) call.complete->Settle(requested.status);
+  if (!call.outcome) call.outcome = call.run_outcome;
+  // If the run was requested and calls the host, MakeCallsAfterRun settles the outcome of the call.
+  if (!requested.status.ok()) call.outcome->Settle(requested.status);
 }
 
-// Requests the run as a job of the queue. Unlike in Run, the outcomes already exist, because
-// buffers refer to them. Returns the part of the job that settles the end of the run.
-RunQueue::After RunLater(PendingCall call) {
-  return [requested = RequestRun(call), client = call.compiled->client, end = std::move(call.end)] {
-    if (requested.status.ok() && requested.first.valid()) {
-      SettleAtEnd(*client, requested.first, end);
+// Requests the run as a job of the queue. Unlike in RequestRunNow, the outcomes already exist,
+// because buffers refer to them. Returns the part of the job that settles the end of the run.
+RunQueue::FollowUp RequestQueuedRun(PendingCall call) {
+  return [requested = RequestRun(call), client = call.compiled->client,
+          run_outcome = std::move(call.run_outcome)] {
+    if (requested.status.ok() && requested.first_result.valid()) {
+      SettleAtEndOfRun(*client, requested.first_result, run_outcome);
     } else {
-      end->Settle(requested.status);
+      run_outcome->Settle(requested.status);
     }
   };
 }
@@ -336,7 +342,7 @@ RunQueue::After RunLater(PendingCall call) {
 // a result is first used.
 Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
   return Guarded([args]() -> absl::Status {
-    const Compiled& compiled = *args->executable->compiled;
+    const CompiledProgram& compiled = *args->executable->compiled;
     if (args->executable->deleted.load()) {
       return MakeError(ErrorKind::kProgramNotFound,
                        absl::StrCat(compiled.executable->name, ": the executable was deleted"));
@@ -352,18 +358,19 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
     TESSERA_RETURN_IF_ERROR(CollectArguments(compiled, args, &call));
     Client& client = *compiled.client;
     // On an embedded cluster requesting a run costs no more than handing it to another thread. A
-    // program that calls the host is run here because its answers are waited for, and because a
-    // callback may request runs itself.
+    // program that calls the host is run here because the calls' results are waited for, and
+    // because a callback may request runs itself.
     if (client.embedded || compiled.sent.prints || !compiled.calls_before_run.empty()) {
-      if (!client.embedded) client.runs.Finish();
-      Run(call);
-      GiveResults(call, args);
+      if (!client.embedded) client.run_queue.DoWaitingJobs();
+      RequestRunNow(call);
+      MakeResultBuffers(call, args);
       return absl::OkStatus();
     }
-    call.end = call.complete = std::make_shared<Outcome>();
-    MakeCells(call);
-    GiveResults(call, args);
-    client.runs.Push([call = std::move(call)]() mutable { return RunLater(std::move(call)); });
+    call.run_outcome = call.outcome = std::make_shared<Outcome>();
+    MakeMissingCells(call);
+    MakeResultBuffers(call, args);
+    client.run_queue.Push(
+        [call = std::move(call)]() mutable { return RequestQueuedRun(std::move(call)); });
     return absl::OkStatus();
   });
 }

@@ -24,7 +24,7 @@ void Hold(const std::vector<std::string>& names, bool held) {
 }
 
 HostValue ValueOf(const ir::Array& a, void* data) {
-  return {data, NumberOfDType(a.dtype()), a.shape().data(), a.shape().size()};
+  return {data, PjrtTypeOfDType(a.dtype()), a.shape().data(), a.shape().size()};
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Layouts {
 
 }  // namespace
 
-Layout* RowMajor(size_t rank) {
+Layout* RowMajorLayout(size_t rank) {
   static auto* const layouts = new Layouts;
   absl::MutexLock lock(&layouts->mu);
   while (layouts->by_rank.size() <= rank) {

@@ -15,6 +15,6 @@ struct Layout {
 };
 
 // Returns the layout of a value with `rank` dims.
-Layout* RowMajor(size_t rank);
+Layout* RowMajorLayout(size_t rank);
 
 }  // namespace tessera::pjrt

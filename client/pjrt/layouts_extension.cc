@@ -11,9 +11,9 @@
 namespace tessera::pjrt {
 namespace {
 
-Error* Destroy(Layout_Destroy_Args*) { return nullptr; }
+Error* DestroyLayout(Layout_Destroy_Args*) { return nullptr; }
 
-Error* Serialize(Layout_Serialize_Args* args) {
+Error* SerializeLayout(Layout_Serialize_Args* args) {
   args->serialized_bytes = args->layout->text.data();
   args->serialized_bytes_size = args->layout->text.size();
   args->serialized_layout = nullptr;
@@ -22,24 +22,24 @@ Error* Serialize(Layout_Serialize_Args* args) {
 }
 
 template <class Args>
-Error* Default(Args* args) {
-  args->layout = RowMajor(args->num_dims);
+Error* DefaultLayout(Args* args) {
+  args->layout = RowMajorLayout(args->num_dims);
   return nullptr;
 }
 
-Error* OfBuffer(Buffer_Layout_Args* args) {
-  args->layout = RowMajor(args->buffer->dims.size());
+Error* LayoutOfBuffer(Buffer_Layout_Args* args) {
+  args->layout = RowMajorLayout(args->buffer->dims.size());
   return nullptr;
 }
 
-Error* OfOutputs(Executable_Layouts_Args* args) {
+Error* LayoutsOfOutputs(Executable_Layouts_Args* args) {
   const std::vector<Layout*>& layouts = args->executable->compiled->out_layouts;
   args->num_layouts = layouts.size();
   args->layouts = layouts.data();
   return nullptr;
 }
 
-Error* OfParameters(Executable_Layouts_Args* args) {
+Error* LayoutsOfParameters(Executable_Layouts_Args* args) {
   const std::vector<Layout*>& layouts = args->executable->compiled->in_layouts;
   args->num_layouts = layouts.size();
   args->layouts = layouts.data();
@@ -50,13 +50,13 @@ Error* OfParameters(Executable_Layouts_Args* args) {
 
 const LayoutsExtension kLayouts = {
     {sizeof(LayoutsExtension), kLayoutsExtension, nullptr},
-    Destroy,
-    Serialize,
-    Default<Client_GetDefaultLayout_Args>,
-    OfBuffer,
-    Default<Topology_GetDefaultLayout_Args>,
-    OfOutputs,
-    OfParameters,
+    DestroyLayout,
+    SerializeLayout,
+    DefaultLayout<Client_GetDefaultLayout_Args>,
+    LayoutOfBuffer,
+    DefaultLayout<Topology_GetDefaultLayout_Args>,
+    LayoutsOfOutputs,
+    LayoutsOfParameters,
 };
 
 }  // namespace tessera::pjrt

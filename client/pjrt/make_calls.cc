@@ -42,7 +42,7 @@ std::vector<ir::Array> ZerosOf(const std::vector<ir::Type>& types) {
 
 // Returns whether all elements are NaN or, in an integer array, zero. A program that cannot wait
 // for a call goes on with these values in place of the call's results.
-bool IsGuess(const ir::Array& a) {
+bool IsPlaceholder(const ir::Array& a) {
   const bool nan = ir::IsInexact(a.dtype());
   for (int64_t i = 0; i < a.num_elements(); ++i) {
     if (nan ? !std::isnan(a.At(i)) : a.At(i) != 0) return false;
@@ -51,21 +51,21 @@ bool IsGuess(const ir::Array& a) {
 }
 
 // Makes the calls of a run that has ended: the reference evaluator runs the part of the program
-// that has effects, and `call` gets each of them in order. Where a nested call returns something,
-// the program went on with placeholders (IsGuess). If a nested call returns anything else, or if
-// the operands of some calls are not known, the results of the run are wrong, and the function
+// that has effects, and `call` gets each effect in order. Where a nested call returns something,
+// the program went on with placeholders (IsPlaceholder). If a nested call returns anything else, or
+// if the operands of some calls are not known, the results of the run are wrong, and the function
 // returns an error.
-absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Array>& arrays) {
+absl::Status MakeCalls(const CompiledProgram& compiled, const std::vector<tessera::Array>& arrays) {
   TESSERA_ASSIGN_OR_RETURN(std::vector<ir::Array> values, ReadAll(*compiled.client, arrays));
   absl::Status status;  // the error of the first call that fails
-  const auto call = [&](const std::string& id, absl::Span<const ir::Array> shown) {
+  const auto call = [&](const std::string& id, absl::Span<const ir::Array> operands) {
     if (!status.ok()) return;
     if (id == ir::kTurnsLeftOut) {
-      std::puts(
-          absl::StrReplaceAll(ToAbsl(ir::kTurnsLeftOut), {{"{}", absl::StrCat(shown[0].IntAt(0))}})
-              .c_str());
+      std::puts(absl::StrReplaceAll(ToAbsl(ir::kTurnsLeftOut),
+                                    {{"{}", absl::StrCat(operands[0].IntAt(0))}})
+                    .c_str());
       std::fflush(stdout);
-      if (compiled.nested_calls_in_long_loop)
+      if (compiled.nested_calls_in_unbounded_loop)
         status = MakeError(ErrorKind::kNotImplemented,
                            "a callback that returns a value was called in a loop that made more "
                            "than 1,000 turns, and their number was not known in advance: the "
@@ -75,8 +75,8 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
     std::vector<ir::Array> results;
     const ir::stablehlo::HostCall* const nested = FindCall(compiled.nested_calls, id);
     if (nested != nullptr) results = ZerosOf(nested->results);
-    status = CallHost(id, shown, absl::MakeSpan(results));
-    if (status.ok() && !std::all_of(results.begin(), results.end(), IsGuess))
+    status = CallHost(id, operands, absl::MakeSpan(results));
+    if (status.ok() && !std::all_of(results.begin(), results.end(), IsPlaceholder))
       status = MakeError(
           ErrorKind::kNotImplemented,
           "a callback in a loop, a branch or a shard_map returned a value that the program needed "
@@ -89,36 +89,37 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
 }  // namespace
 
 absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
-    const Compiled& compiled, absl::Span<const tessera::Array> args) {
+    const CompiledProgram& compiled, absl::Span<const tessera::Array> args) {
   Client& client = *compiled.client;
-  std::vector<tessera::Array> all(args.begin(), args.end());
+  std::vector<tessera::Array> arrays(args.begin(), args.end());
   for (const CallBeforeRun& call : compiled.calls_before_run) {
-    std::vector<tessera::Array> given;
-    for (size_t i = 0; i < all.size(); ++i)
-      if (call.takes[i]) given.push_back(all[i]);
+    std::vector<tessera::Array> call_args;
+    for (size_t i = 0; i < arrays.size(); ++i)
+      if (call.takes[i]) call_args.push_back(arrays[i]);
     // A part whose operands depend on constants only has no arguments; it runs on the program's
     // devices all the same.
     const std::vector<tessera::Array> operands =
-        client.session->Run(*call.executable, given, {}, Site{});
+        client.session->Run(*call.executable, call_args, {}, Site{});
     TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> values, ReadAll(client, operands));
     std::vector<ir::Array> results = ZerosOf(call.results);
     TESSERA_RETURN_IF_ERROR(CallHost(call.name, values, absl::MakeSpan(results)));
     for (const ir::Array& result : results) {
-      const api::Placement& placement = compiled.executable->reply.in[all.size()].placement;
-      all.push_back(client.session->Put(result, Mesh{placement.mesh, placement.devices},
-                                        placement.spec, Site{}));
+      const api::Placement& placement = compiled.executable->reply.in[arrays.size()].placement;
+      arrays.push_back(client.session->Put(result, Mesh{placement.mesh, placement.devices},
+                                           placement.spec, Site{}));
     }
   }
-  return std::vector<tessera::Array>(all.begin() + static_cast<ptrdiff_t>(args.size()), all.end());
+  return std::vector<tessera::Array>(arrays.begin() + static_cast<ptrdiff_t>(args.size()),
+                                     arrays.end());
 }
 
-void MakeCallsAfterRun(std::shared_ptr<const Compiled> compiled, std::vector<tessera::Array> arrays,
-                       std::shared_ptr<Outcome> outcome) {
-  CallQueue& queue = compiled->client->calls;
+void MakeCallsAfterRun(std::shared_ptr<const CompiledProgram> compiled,
+                       std::vector<tessera::Array> arrays, std::shared_ptr<Outcome> outcome) {
+  CallQueue& queue = compiled->client->call_queue;
   auto settler = std::make_shared<Settler>(std::move(outcome));
   queue.Push([compiled = std::move(compiled), arrays = std::move(arrays),
               settler = std::move(settler)]() mutable {
-    const absl::Status status = Caught([&] { return MakeCalls(*compiled, arrays); });
+    const absl::Status status = CatchExceptions([&] { return MakeCalls(*compiled, arrays); });
     // Release the program and the arrays before the outcome is settled. After that the framework's
     // process may be ending, and must not be called any more.
     compiled.reset();

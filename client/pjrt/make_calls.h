@@ -20,11 +20,11 @@ namespace tessera::pjrt {
 // their results as arrays that lie where the program takes them, or the error of the first call
 // that fails.
 absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
-    const Compiled& compiled, absl::Span<const tessera::Array> args);
+    const CompiledProgram& compiled, absl::Span<const tessera::Array> args);
 
 // Reads `arrays` once their run has ended, and makes the calls of the program, which take them, on
 // the client's thread for calls. Settles `outcome` when all calls have returned.
-void MakeCallsAfterRun(std::shared_ptr<const Compiled> compiled, std::vector<tessera::Array> arrays,
-                       std::shared_ptr<Outcome> outcome);
+void MakeCallsAfterRun(std::shared_ptr<const CompiledProgram> compiled,
+                       std::vector<tessera::Array> arrays, std::shared_ptr<Outcome> outcome);
 
 }  // namespace tessera::pjrt

@@ -36,11 +36,11 @@ template <class Args, Error* (*kFunction)(Args*)>
 Error* CallSized(Args* args) {
   const size_t size = args->struct_size;
   if (size >= sizeof(Args)) return kFunction(args);
-  Args whole;
-  std::memset(static_cast<void*>(&whole), 0, sizeof(whole));
-  std::memcpy(static_cast<void*>(&whole), static_cast<const void*>(args), size);
-  Error* const error = kFunction(&whole);
-  std::memcpy(static_cast<void*>(args), static_cast<const void*>(&whole), size);
+  Args all_fields;
+  std::memset(static_cast<void*>(&all_fields), 0, sizeof(all_fields));
+  std::memcpy(static_cast<void*>(&all_fields), static_cast<const void*>(args), size);
+  Error* const error = kFunction(&all_fields);
+  std::memcpy(static_cast<void*>(args), static_cast<const void*>(&all_fields), size);
   return error;
 }
 

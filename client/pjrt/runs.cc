@@ -11,13 +11,13 @@
 namespace tessera::pjrt {
 namespace {
 
-// The most runs that may wait in the queue, and so the most that the framework is ahead.
+// The most runs that may wait in the queue, and so the most runs that the framework is ahead.
 constexpr size_t kWaitingMax = 64;
 
 }  // namespace
 
 RunQueue::~RunQueue() {
-  Finish();
+  DoWaitingJobs();
   std::thread thread;
   {
     absl::MutexLock lock(&mu_);
@@ -29,29 +29,29 @@ RunQueue::~RunQueue() {
 }
 
 void RunQueue::Push(Job job) {
-  size_t waiting;
+  size_t num_waiting;
   {
     absl::MutexLock lock(&mu_);
     waiting_.push_back(std::move(job));
-    waiting = waiting_.size();
-    num_waiting_.store(waiting, std::memory_order_relaxed);
-    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+    num_waiting = waiting_.size();
+    num_waiting_.store(num_waiting, std::memory_order_relaxed);
+    if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
   }
-  if (waiting <= kWaitingMax) return;
+  if (num_waiting <= kWaitingMax) return;
   const auto has_room = [this] {
     return num_waiting_.load(std::memory_order_relaxed) <= kWaitingMax / 2;
   };
   // Spin first: the queue's thread is doing jobs, and a second thread would not speed them up. If
   // there is still no room, do jobs on this thread, so that the caller does not get further ahead.
   if (!SpinUntil(has_room))
-    while (!has_room() && DoNext()) {
+    while (!has_room() && DoNextJob()) {
     }
 }
 
-bool RunQueue::DoNext() {
-  After after;
+bool RunQueue::DoNextJob() {
+  FollowUp follow_up;
   {
-    absl::MutexLock doing(&doing_);
+    absl::MutexLock job_lock(&job_mu_);
     Job next;
     {
       absl::MutexLock lock(&mu_);
@@ -60,22 +60,22 @@ bool RunQueue::DoNext() {
       waiting_.pop_front();
       num_waiting_.store(waiting_.size(), std::memory_order_relaxed);
     }
-    after = next();
+    follow_up = next();
   }
-  after();
+  follow_up();
   return true;
 }
 
-void RunQueue::Finish() {
-  while (DoNext()) {
+void RunQueue::DoWaitingJobs() {
+  while (DoNextJob()) {
   }
 }
 
-void RunQueue::Run() {
+void RunQueue::RunThread() {
   NameThread("tessera-runs");
   Spinner spinner;
   while (true) {
-    while (DoNext()) {
+    while (DoNextJob()) {
     }
     spinner.Until([this] { return num_waiting_.load(std::memory_order_relaxed) > 0; });
     absl::MutexLock lock(&mu_);

@@ -32,7 +32,7 @@ Error* ErrorOf(const absl::Status& status) {
                    absl::StrCat(ToAbsl(reason), reason.empty() ? "" : ": ", status.message())};
 }
 
-absl::Status StatusOf(absl::Status (*f)(void*), void* context) {
+absl::Status CatchExceptions(absl::Status (*f)(void*), void* context) {
   try {
     return f(context);
   } catch (const tessera::Error& e) {

@@ -32,18 +32,19 @@ struct Error {
 // Returns an error with the status, or null if the status is OK.
 Error* ErrorOf(const absl::Status& status);
 
-// Returns what `f(context)` returns or, if it throws, the exception as a status. No exception may
-// leave the plugin.
-absl::Status StatusOf(absl::Status (*f)(void*), void* context);
+// Calls `f(context)`. Returns the status that it returns or, if it throws, the exception as a
+// status. No exception may leave the plugin.
+absl::Status CatchExceptions(absl::Status (*f)(void*), void* context);
 template <class F>
-absl::Status Caught(F&& f) {
-  return StatusOf(
+absl::Status CatchExceptions(F&& f) {
+  return CatchExceptions(
       [](void* g) -> absl::Status { return (*static_cast<std::remove_reference_t<F>*>(g))(); },
       const_cast<void*>(static_cast<const void*>(&f)));
 }
+// Calls `f` and returns its status or its exception as an error for the framework.
 template <class F>
 Error* Guarded(F&& f) {
-  return ErrorOf(Caught(f));
+  return ErrorOf(CatchExceptions(f));
 }
 
 }  // namespace tessera::pjrt

@@ -31,14 +31,14 @@ static_assert(std::size(kRows) == ir::kNumDTypes);
 
 }  // namespace
 
-std::optional<DType> DTypeOfNumber(int type) {
+std::optional<DType> DTypeOfPjrtType(int type) {
   const auto* const row = std::find_if(std::begin(kRows), std::end(kRows),
                                        [&](const Row& r) { return r.type == type; });
   if (row == std::end(kRows)) return std::nullopt;
   return row->dtype;
 }
 
-int NumberOfDType(DType dtype) {
+int PjrtTypeOfDType(DType dtype) {
   return std::find_if(std::begin(kRows), std::end(kRows),
                       [&](const Row& r) { return r.dtype == dtype; })
       ->type;

@@ -10,7 +10,7 @@ namespace tessera::pjrt {
 inline constexpr int kTokenType = 23;
 
 // Returns nullopt if Tessera has no such type.
-std::optional<ir::DType> DTypeOfNumber(int type);
-int NumberOfDType(ir::DType dtype);
+std::optional<ir::DType> DTypeOfPjrtType(int type);
+int PjrtTypeOfDType(ir::DType dtype);
 
 }  // namespace tessera::pjrt
