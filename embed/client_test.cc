@@ -33,7 +33,8 @@ using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> Carriers() {
+// Returns the clusters on which the tests run: "embedded" and, if there is one, an address.
+std::vector<std::string> Clusters() {
   std::vector<std::string> out = {"embedded"};
   if (const char* address = std::getenv("TESSERA_SUITE_ADDRESS")) out.push_back(address);
   return out;
@@ -74,7 +75,7 @@ class ClientTest : public ::testing::TestWithParam<std::string> {
   std::string files_;  // folder of files of the embedded cluster
 };
 
-INSTANTIATE_TEST_SUITE_P(Carriers, ClientTest, ::testing::ValuesIn(Carriers()),
+INSTANTIATE_TEST_SUITE_P(Clusters, ClientTest, ::testing::ValuesIn(Clusters()),
                          [](const auto& info) {
                            return info.param == "embedded" ? "Embedded" : "Remote";
                          });
@@ -85,7 +86,7 @@ std::vector<float> Iota(int n) {
   return out;
 }
 
-TEST_P(ClientTest, AnExplanationCallsArgumentsAndResultsByTheirPaths) {
+TEST_P(ClientTest, AnExplanationNamesArgumentsAndResultsByTheirPaths) {
   const Mesh mesh = AutoMesh({4}, {"x"});
   const auto f = jit([](const std::vector<Pair>& blocks, const Array& x) {
     Pair out{x, x};
@@ -126,7 +127,7 @@ TEST_P(ClientTest, OpsOutsideAnyTransformRun) {
   EXPECT_THAT(x.to_string(), HasSubstr("f32[3]"));
 }
 
-TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
+TEST_P(ClientTest, JitCompilesOncePerTypesAndStaticValues) {
   int traces = 0;
   const auto f = jit([&](Array x, int n) {  // An int parameter of the function is static.
     ++traces;
@@ -142,7 +143,7 @@ TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
   EXPECT_EQ(f.num_compiled(), 3);
 }
 
-TEST_P(ClientTest, TheDefaultPrecisionIsPartOfWhatIsCompiled) {
+TEST_P(ClientTest, AnotherDefaultPrecisionCompilesAgain) {
   const auto f = jit([](Array x) { return matmul(x, x); });
   const Array x = array<float>({1, 2, 3, 4}, {2, 2});
   const std::vector<float> expected = {7, 10, 15, 22};
@@ -156,7 +157,7 @@ TEST_P(ClientTest, TheDefaultPrecisionIsPartOfWhatIsCompiled) {
   EXPECT_EQ(f.num_compiled(), 2);
 }
 
-TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
+TEST_P(ClientTest, NumbersPassedAsArraysAreTraced) {
   int traces = 0;
   const auto f = jit([&](Array x, const Arg& a, auto b) {
     ++traces;
@@ -191,7 +192,7 @@ TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
   EXPECT_EQ(ErrorOf([&] { twice(uint64_t{1} << 63); }).reason(), "VALUE_ERROR");
 }
 
-TEST_P(ClientTest, NumbersGiveWayToTheDTypesTheyMeet) {
+TEST_P(ClientTest, NumbersAreWeaklyTyped) {
   const auto product = jit([](Array x, Array s) { return x * s; });
   const auto lax_product = jit([](Array x, Array s) { return lax::mul(x, s); });
   struct Row {
@@ -225,7 +226,7 @@ TEST_P(ClientTest, NumbersGiveWayToTheDTypesTheyMeet) {
   EXPECT_EQ(product(array<double>({1}), 0.1).item<double>(), 0.1);
 }
 
-TEST_P(ClientTest, NumbersLieWhereTheProgramRuns) {
+TEST_P(ClientTest, NumbersArePlacedOnTheMeshOfTheProgram) {
   const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
   ir::Array host(kF32, {4, 6});
   for (int i = 0; i < 24; ++i) host.Set(i, i);
@@ -285,7 +286,7 @@ TEST_P(ClientTest, TreesGoThroughJit) {
   EXPECT_EQ(total.item<float>(), 3);
 }
 
-TEST_P(ClientTest, PutCutsAndGetPutsTogether) {
+TEST_P(ClientTest, PutShardsAnArrayAndGetAssemblesIt) {
   const Mesh mesh = AutoMesh({2, 2}, {"x", "y"});
   const Array a = put(ir::Array::Of(kF32, {4, 4}, std::vector<double>(16, 0)), mesh, P("x", "y"));
   EXPECT_EQ(a.devices().size(), 4u);
@@ -299,7 +300,7 @@ TEST_P(ClientTest, PutCutsAndGetPutsTogether) {
   EXPECT_THAT(b.shard(3).ToDoubles(), ElementsAre(15, 16, 17, 21, 22, 23));
 }
 
-TEST_P(ClientTest, ArraysOnDevicesMoveWithoutComingByHere) {
+TEST_P(ClientTest, ArraysMoveBetweenDevicesWithoutPassingThroughTheClient) {
   std::atomic<int64_t> moved{0};  // bytes of arrays moved between this process and the devices
   if (GetParam() != "embedded") {
     ConnectOptions options;
@@ -344,7 +345,7 @@ TEST_P(ClientTest, ArraysOnDevicesMoveWithoutComingByHere) {
   EXPECT_EQ(ErrorOf([&] { put(source, none, P("y")); }).reason(), "NOT_ENOUGH_DEVICES");
 }
 
-TEST_P(ClientTest, ScalarsThatGoByTheCoordinatorAreToldOfAsOthers) {
+TEST_P(ClientTest, ProgressOfRelayedScalarsIsReported) {
   if (GetParam() == "embedded") GTEST_SKIP() << "nothing moves";
   std::atomic<int64_t> moved{0};
   std::atomic<bool> enough{false};
@@ -410,7 +411,7 @@ TEST_P(ClientTest, TreesAreSavedAndLoaded) {
   EXPECT_EQ(saved_arrays(folder + "one.safetensors")[0].name, "array");
 }
 
-TEST_P(ClientTest, PutRefusesWhatDoesNotFit) {
+TEST_P(ClientTest, PutRefusesShardingsThatDoNotFitTheArray) {
   const Mesh mesh = AutoMesh({2}, {"x"});
   const ir::Array host(kF32, {5});
   EXPECT_EQ(ErrorOf([&] { put(host, mesh, P("x")); }).reason(), "INDIVISIBLE");
@@ -435,7 +436,7 @@ TEST_P(ClientTest, PlacementChangesNoIntegerResult) {
   }
 }
 
-TEST_P(ClientTest, MatmulOverASharedContraction) {
+TEST_P(ClientTest, AMatmulMayHaveAShardedContraction) {
   const Mesh mesh = AutoMesh({4}, {"k"});
   const Array a = put(ir::Array::Of(kF32, {2, 4}, std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}),
                       mesh, P(None, "k"));
@@ -446,7 +447,7 @@ TEST_P(ClientTest, MatmulOverASharedContraction) {
   EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
 }
 
-TEST_P(ClientTest, TermsOfASumAreReadOneByOneAndAddedUpWhereTheyLie) {
+TEST_P(ClientTest, TermsOfASumAreReadByShardAndAddedUpOnDevices) {
   const Mesh mesh = make_mesh({4}, {"x"});
   set_mesh context(mesh);
   const auto terms = jit([&](Array a) {
@@ -474,7 +475,7 @@ TEST_P(ClientTest, TermsOfASumAreReadOneByOneAndAddedUpWhereTheyLie) {
   EXPECT_EQ(jit([](Array u) { return u; })(t).shard(2).ToDoubles(), std::vector<double>{3});
 }
 
-TEST_P(ClientTest, ExplainShowsTheLastRunBesideWhatIsPredicted) {
+TEST_P(ClientTest, ExplainShowsThePredictedTimeAndTheLastRun) {
   const Mesh mesh = AutoMesh({2}, {"x"});
   const Array a = put(ir::Array::Of(kF32, {4}, std::vector<double>{0, 1, 2, 3}), mesh, P("x"));
   const auto f = jit([](Array x) { return sum(x * x); });
@@ -486,7 +487,7 @@ TEST_P(ClientTest, ExplainShowsTheLastRunBesideWhatIsPredicted) {
   EXPECT_THAT(plan.explain_json, HasSubstr("\"last_run_seconds\": "));
 }
 
-TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
+TEST_P(ClientTest, ExplainsForAbsentDevices) {
   const AbsentDevices absent{
       abstract_mesh({64, 8}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto}),
       int64_t{1} << 30};
@@ -518,7 +519,7 @@ TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
 
 // ---- Ahead of time. -----------------------------------------------------------------------------
 
-TEST_P(ClientTest, CompiledAheadRunsAndTellsWhatItNeeds) {
+TEST_P(ClientTest, AFunctionCompiledAheadRunsAndReportsItsCosts) {
   const Mesh mesh = AutoMesh({4}, {"x"});
   const Array x = put(array<float>(Iota(64 * 32), {64, 32}), mesh, P("x")),
               w = put(array<float>(Iota(32 * 16), {32, 16}), mesh, P());
@@ -554,7 +555,7 @@ TEST_P(ClientTest, CompiledAheadRunsAndTellsWhatItNeeds) {
   EXPECT_EQ(compiled.out_info().second.type().ToString(), "f32[64,32]");
 }
 
-TEST_P(ClientTest, CompiledAheadTakesTypesInPlaceOfArrays) {
+TEST_P(ClientTest, AFunctionIsCompiledAheadForTypesInPlaceOfArrays) {
   const Mesh mesh = AutoMesh({4}, {"x"});
   set_mesh context(mesh);
   JitOptions options;
@@ -583,7 +584,7 @@ TEST_P(ClientTest, CompiledAheadTakesTypesInPlaceOfArrays) {
               HasSubstr("Argument args[0] compiled with s32[] and called with f32[]"));
 }
 
-TEST_P(ClientTest, CompiledAheadRefusesOtherArguments) {
+TEST_P(ClientTest, AFunctionCompiledAheadRefusesOtherArguments) {
   const Mesh mesh = AutoMesh({4}, {"x"});
   const Array x = put(array<float>(Iota(8)), mesh, P("x"));
   const auto f = jit([](std::vector<Array> v, int n) { return v[0] * n; });
@@ -617,7 +618,7 @@ TEST_P(ClientTest, CompiledAheadRefusesOtherArguments) {
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
 }
 
-TEST_P(ClientTest, CompiledAheadDonatesAndCaptures) {
+TEST_P(ClientTest, AFunctionCompiledAheadDonatesAndCaptures) {
   JitOptions options;
   options.donate_argnums = {0};
   const Array w = array<float>({1, 2});
@@ -646,7 +647,7 @@ TEST_P(ClientTest, GradOfShardMapRuns) {
   EXPECT_THAT(g(x).get<float>(), ElementsAre(0, 2, 4, 6));
 }
 
-TEST_P(ClientTest, ShardMapOutsideJit) {
+TEST_P(ClientTest, ShardMapRunsOutsideJit) {
   const Mesh mesh = AutoMesh({2}, {"x"});
   const auto f = shard_map([](Array b) { return lax::psum(b, "x"); }, mesh, {P("x")}, P());
   EXPECT_THAT(f(array<float>({1, 2, 3, 4})).get<float>(), ElementsAre(4, 6));
@@ -700,7 +701,7 @@ TEST_P(ClientTest, ArgumentsOfExplicitTypesAreNotGathered) {
   EXPECT_EQ(f(x).get<float>(), std::vector<float>(16, 2));
 }
 
-TEST_P(ClientTest, EqualProgramsOfTwoPlacesNameTheirOwnLines) {
+TEST_P(ClientTest, EqualProgramsOfTwoLinesNameTheirOwnLines) {
   const Array x = ones({8});
   const int line = __LINE__ + 2;
   const auto f = jit([](Array a) { return sum(a * a); });
@@ -713,7 +714,7 @@ TEST_P(ClientTest, EqualProgramsOfTwoPlacesNameTheirOwnLines) {
   EXPECT_EQ(f(x).get<float>(), g(x).get<float>());
 }
 
-TEST_P(ClientTest, AnArrayThatLiesThereAlreadyIsPutWithoutACopy) {
+TEST_P(ClientTest, PutOfAnArrayWithTheSamePlacementMakesNoCopy) {
   const Mesh mesh = AutoMesh({2}, {"x"});
   const Array source = array<float>({1, 2});
   Array x = put(source, mesh, P("x"));
@@ -863,7 +864,7 @@ TEST_P(ClientTest, ArraysArePrintedAsInJax) {
                     HasSubstr("unreduced")));
 }
 
-TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
+TEST_P(ClientTest, ARunThatNeverBeganReturnsItsDonatedArrays) {
   const auto slow = Endless();
   const auto add =
       jit([](Array x, Array y) { return x + y; },
@@ -909,7 +910,7 @@ TEST_P(ClientTest, DeletedArraysAreRefused) {
   EXPECT_EQ(ErrorOf([&] { same + 1; }).reason(), "ARRAY_DELETED");
 }
 
-TEST_P(ClientTest, ReadinessAndDeadlines) {
+TEST_P(ClientTest, ArraysBecomeReadyAndRunsEndAtTheirDeadline) {
   const Array x = array<float>({1, 2});
   EXPECT_TRUE(x.is_ready());
   const Array y = x * 2;
@@ -944,7 +945,7 @@ TEST(EmbeddedTest, ASmallRunHasEndedWhenItsCallReturns) {
   Session::SetDefault(nullptr);
 }
 
-TEST(EmbeddedTest, WithoutArraysAFunctionRunsOnTheDefaultSession) {
+TEST(EmbeddedTest, AFunctionWithoutArrayArgumentsRunsOnTheDefaultSession) {
   const auto make = jit([](double x) { return full({2}, x); });
   for (int i = 0; i < 2; ++i) {
     const auto session = Session::Embedded({.devices = 1});

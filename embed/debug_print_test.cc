@@ -24,7 +24,7 @@ using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::Printed;
 
-using DebugPrintTest = testing::OnCluster;
+using DebugPrintTest = testing::ClusterTest;
 
 // Prints x and y = sin x, and returns y^2.
 Array Square(const Array& x) {
@@ -59,7 +59,7 @@ TEST_F(DebugPrintTest, PrintsWhenTheProgramRuns) {
   EXPECT_EQ(traced, 1);
 }
 
-TEST_F(DebugPrintTest, AProgramMayDoNothingElse) {
+TEST_F(DebugPrintTest, AProgramMayOnlyPrint) {
   EXPECT_EQ(Printed([] {
               jit([](const Array& x) {
                 debug_print("{}", x * x);
@@ -86,7 +86,7 @@ TEST_F(DebugPrintTest, DerivativesPrintTheForwardPass) {
             once);
 }
 
-TEST_F(DebugPrintTest, DerivativeRulesPrintWhereTheyRun) {
+TEST_F(DebugPrintTest, DerivativeRulesPrintWhenTheyRun) {
   const auto f = custom_vjp(
       [](const Array& x) {
         debug_print("primal {}", x);
@@ -130,7 +130,7 @@ TEST_F(DebugPrintTest, VmapPrintsEachMember) {
             "[1, 3]\n[2, 4]\n");
 }
 
-TEST_F(DebugPrintTest, LoopsPrintInTheirOrder) {
+TEST_F(DebugPrintTest, LoopsPrintInTheOrderOfTheirIterations) {
   const auto scanned = [](const Array& x) {
     const auto body = [](const Array& c, const Array& t) {
       debug_print("c {} t {}", c, t);
@@ -176,7 +176,7 @@ TEST_F(DebugPrintTest, LoopsPrintInTheirOrder) {
             "0 0 5\n0 1 5\ninner 7\n1 0 5\n1 1 5\ninner 9\n");
 }
 
-TEST_F(DebugPrintTest, WhileLoopsPrintTheFirstTurnsAndTheLast) {
+TEST_F(DebugPrintTest, WhileLoopsPrintTheFirstIterationsAndTheLast) {
   const auto loop = jit([](const Array& n) {
     return while_loop([&](const std::pair<Array, Array>& carry) { return carry.first < n; },
                       [&](const std::pair<Array, Array>& carry) {
@@ -273,7 +273,7 @@ TEST_F(DebugPrintTest, ShardsArePrintedAsOneArray) {
   }
 }
 
-TEST_F(DebugPrintTest, CompiledFunctionsAndPlansHaveNoMoreResults) {
+TEST_F(DebugPrintTest, PrintedValuesAreNotResultsOfCompiledFunctions) {
   const auto f = jit([](const Array& x) {
     debug_print("{}", sum(x));
     return 2 * x;
@@ -289,7 +289,7 @@ TEST_F(DebugPrintTest, CompiledFunctionsAndPlansHaveNoMoreResults) {
   EXPECT_THAT(visualize_text(f, array<float>({1, 2})), HasSubstr("printed[0] f32[]"));
 }
 
-TEST_F(DebugPrintTest, NansAreFoundBesideIt) {
+TEST_F(DebugPrintTest, DebugNansFindsNansInAProgramThatPrints) {
   const debug_nans on;
   const auto f = jit([](const Array& x) {
     debug_print("{}", log(x - 5));
@@ -303,7 +303,7 @@ TEST_F(DebugPrintTest, NansAreFoundBesideIt) {
             "nan\n");
 }
 
-TEST_F(DebugPrintTest, FormatsAreCheckedWhereTheyStand) {
+TEST_F(DebugPrintTest, InvalidFormatsAreReportedWithTheirLine) {
   const auto message = [](const char* format, int arguments) {
     return std::string(ErrorOf([&] {
                          jit([&](const Array& x) {
@@ -328,7 +328,7 @@ TEST_F(DebugPrintTest, FormatsAreCheckedWhereTheyStand) {
   EXPECT_THAT(message("{:{}}", 2), HasSubstr("has a single '}'"));
 }
 
-TEST_F(DebugPrintTest, WhatCannotPrintSaysSo) {
+TEST_F(DebugPrintTest, APrintInALoopPredicateIsRefused) {
   const Error in_predicate = ErrorOf([] {
     jit([](const Array& n) {
       return while_loop(
@@ -345,7 +345,7 @@ TEST_F(DebugPrintTest, WhatCannotPrintSaysSo) {
 
 // A transposed function prints, as in JAX, only values that do not depend on the arguments of the
 // linear function, because the other values do not exist when it runs.
-TEST_F(DebugPrintTest, TransposedFunctionsPrintWhatIsNotLinear) {
+TEST_F(DebugPrintTest, TransposedFunctionsPrintOnlyNonlinearValues) {
   const Array w = scalar(3.0F);
   const auto f = [&](const Array& x) {
     debug_print("{}", x);

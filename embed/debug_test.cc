@@ -16,7 +16,7 @@ using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using DebugNansTest = testing::OnCluster;
+using DebugNansTest = testing::ClusterTest;
 
 TEST_F(DebugNansTest, NamesTheOpTheLineAndTheElement) {
   const debug_nans on;
@@ -44,7 +44,7 @@ TEST_F(DebugNansTest, NamesTheDevice) {
                     HasSubstr(std::to_string(x.devices()[2]))));
 }
 
-TEST_F(DebugNansTest, LeavesAloneWhatIsSelectedAway) {
+TEST_F(DebugNansTest, IgnoresNansThatWhereDiscards) {
   const debug_nans on;
   const auto f = jit([](Array x) { return where(x > 0, log(x), 0); });
   EXPECT_THAT(f(array<float>({-1, 1})).get<float>(), ElementsAre(0, 0));
@@ -56,7 +56,7 @@ TEST_F(DebugNansTest, LeavesAloneWhatIsSelectedAway) {
               HasSubstr("invalid value (nan) encountered in mul"));
 }
 
-TEST_F(DebugNansTest, NamesTheArgumentThatHasOneAlready) {
+TEST_F(DebugNansTest, NamesAnArgumentThatContainsANan) {
   const debug_nans on;
   const auto f = jit([](const std::pair<Array, Array>& p) { return p.first + p.second; });
   const Array nan = array<float>({1, NAN}), one = array<float>({1, 1});

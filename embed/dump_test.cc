@@ -25,7 +25,7 @@ using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 // Compiles a program on an embedded cluster. Returns the names of the subfolders of `folder`.
-std::vector<std::string> DumpsIn(const fs::path& folder) {
+std::vector<std::string> CompileAndListDumps(const fs::path& folder) {
   const absl::StatusOr<std::shared_ptr<api::Service>> service = Start({});
   EXPECT_THAT(service, IsOk());
   ir::Builder b({}, "double");
@@ -40,13 +40,13 @@ std::vector<std::string> DumpsIn(const fs::path& folder) {
   return names;
 }
 
-TEST(EmbeddedDump, IsOfTheFolderThatTheEnvironmentNames) {
+TEST(EmbeddedDump, IsWrittenToTheFolderThatTheEnvironmentNames) {
   std::string folder = ::testing::TempDir() + "/tessera-dump-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   unsetenv("TESSERA_DUMP");
-  EXPECT_THAT(DumpsIn(folder), IsEmpty());
+  EXPECT_THAT(CompileAndListDumps(folder), IsEmpty());
   setenv("TESSERA_DUMP", folder.c_str(), /*overwrite=*/1);
-  EXPECT_THAT(DumpsIn(folder),
+  EXPECT_THAT(CompileAndListDumps(folder),
               UnorderedElementsAre(AllOf(StartsWith("program_"), HasSubstr("_twice")),
                                    AllOf(StartsWith("device_"), HasSubstr("_double"))));
   unsetenv("TESSERA_DUMP");

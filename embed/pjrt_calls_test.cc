@@ -21,15 +21,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsNan;
 
-// The calls that the host got, and the callbacks that the plugin has held and released. A thread of
-// the plugin writes it.
-struct Calls {
+// The calls that the host got, and the callbacks that the plugin has held and released. Threads of
+// the plugin append to both lists.
+struct HostCalls {
   absl::Mutex mu;
   std::vector<std::string> made;
   std::vector<std::string> holds;
 };
-Calls& AllCalls() {
-  static auto* const calls = new Calls;
+HostCalls& AllCalls() {
+  static auto* const calls = new HostCalls;
   return *calls;
 }
 
@@ -64,13 +64,13 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
   // The program has a loop of three iterations. Each iteration calls the host with its number and
   // x, and adds one to x.
   LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("host_callback"), "", &run)), "");
+  ASSERT_EQ(TakeMessage(TryCompile(ReadArtifactFile("host_callback"), "", &run)), "");
   Buffer* token = Put({0}, {}, devices_[0]);  // Any buffer may be given as the first token.
   for (int times = 0; times < 2; ++times) {
-    const Ran ran = Run(run, {{token, Put({1, 2}, {2}, devices_[0])}}, 2);
+    const RunResult ran = Run(run, {{token, Put({1, 2}, {2}, devices_[0])}}, 2);
     ASSERT_EQ(ran.error, "");
     token = ran.outputs[0][0];
-    auto type = Make<Buffer_ElementType_Args>();
+    auto type = MakeArgs<Buffer_ElementType_Args>();
     type.buffer = token;
     EXPECT_CALL_OK(kBuffer_ElementType, &type);
     EXPECT_EQ(type.type, 23);
@@ -79,7 +79,7 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
     EXPECT_THAT(AllCalls().made, ElementsAre("0--0: 0 1 2", "0--0: 1 2 3", "0--0: 2 3 4"));
     AllCalls().made.clear();
   }
-  auto destroy = Make<LoadedExecutable_Destroy_Args>();
+  auto destroy = MakeArgs<LoadedExecutable_Destroy_Args>();
   destroy.executable = run;
   EXPECT_CALL_OK(kLoadedExecutable_Destroy, &destroy);
   executables_.clear();
@@ -88,11 +88,11 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
   AllCalls().holds.clear();
 }
 
-TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
+TEST_F(PjrtTest, ProgramsUseTheResultsOfCallsOfTheHost) {
   // The program returns f(f(x)) and x. The function f(x) calls the host with x + 1 and doubles the
   // result.
   LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("host_callback_asks"), "", &run)), "");
+  ASSERT_EQ(TakeMessage(TryCompile(ReadArtifactFile("host_callback_asks"), "", &run)), "");
   SetCallbacks([](const char*, size_t num_values, const HostValue* values, size_t num_results,
                   const HostValue* results, char*, size_t) {
     EXPECT_EQ(num_values, 1);
@@ -101,7 +101,7 @@ TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
     for (int i = 0; i < 2; ++i) static_cast<float*>(results[0].data)[i] = 10 * Floats(values[0])[i];
     return 0;
   });
-  const Ran ran = Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2);
+  const RunResult ran = Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2);
   ASSERT_EQ(ran.error, "");
   EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(420, 820));
   EXPECT_THAT(Read(ran.outputs[0][1]), ElementsAre(0, 1));
@@ -116,9 +116,9 @@ TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
               HasSubstr("has already dropped the functions that programs call"));
 }
 
-TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
+TEST_F(PjrtTest, ACallInABranchMayFailButNotReturnValues) {
   LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("host_callback_late"), "", &run)), "");
+  ASSERT_EQ(TakeMessage(TryCompile(ReadArtifactFile("host_callback_late"), "", &run)), "");
   const auto run_with = [&](bool called) {
     return Run(run, {{Put({3, 4}, {2}, devices_[0]), PutBool(called)}}, 1);
   };
@@ -128,26 +128,26 @@ TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
     std::snprintf(error, size, "no good: %g", Floats(values[0])[1]);
     return 1;
   });
-  const Ran ran = run_with(false);
+  const RunResult ran = run_with(false);
   ASSERT_EQ(ran.error, "");
   EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(3, 4));
-  const Ran failed = run_with(true);
+  const RunResult failed = run_with(true);
   EXPECT_EQ(failed.error, "no good: 4");
   // The results of the failed run have failed too, and so has every run that takes them.
   std::vector<float> nothing;
-  EXPECT_EQ(ReadError(failed.outputs[0][0], &nothing), "no good: 4");
-  const Ran next = Run(run, {{failed.outputs[0][0], PutBool(false)}}, 1);
+  EXPECT_EQ(TryRead(failed.outputs[0][0], &nothing), "no good: 4");
+  const RunResult next = Run(run, {{failed.outputs[0][0], PutBool(false)}}, 1);
   EXPECT_EQ(next.error, "no good: 4");
-  EXPECT_EQ(ReadError(next.outputs[0][0], &nothing), "no good: 4");
+  EXPECT_EQ(TryRead(next.outputs[0][0], &nothing), "no good: 4");
   Buffer* copy = nullptr;
   ASSERT_EQ(TryCopy(failed.outputs[0][0], devices_[1], &copy), "");
-  EXPECT_EQ(ReadError(copy, &nothing), "no good: 4");
+  EXPECT_EQ(TryRead(copy, &nothing), "no good: 4");
   SetCallbacks(
       [](const char*, size_t, const HostValue*, size_t, const HostValue* results, char*, size_t) {
         std::fill_n(static_cast<float*>(results[0].data), 2, std::nanf(""));
         return 0;
       });
-  const Ran guessed = run_with(true);  // The program has gone on with NaNs.
+  const RunResult guessed = run_with(true);  // The program has gone on with NaNs.
   ASSERT_EQ(guessed.error, "");
   EXPECT_THAT(Read(guessed.outputs[0][0]), Each(IsNan()));
   SetCallbacks(

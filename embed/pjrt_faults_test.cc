@@ -1,6 +1,7 @@
 // Proves that the plugin handles a service that fails. A typical session of a framework is
-// repeated, and each time another call of the service fails. Either only that call fails, or all
-// calls from it on, or the call is accepted and fails when its results are requested.
+// repeated, and each time another call of the service fails. There are three kinds of faults: only
+// that call fails, that call and all later calls fail, or the call is accepted and its results fail
+// when they are requested.
 //
 // Whichever call fails, each function of the table either does its task or returns an error with
 // the reason, every event is settled, and all objects that were made can be destroyed.
@@ -44,16 +45,16 @@ class FaultyService final : public api::Service {
   void FailAt(int call, Fault fault, ErrorKind kind) {
     fault_ = fault;
     kind_ = kind;
-    made_ = 0;
-    at_ = call;
+    num_calls_ = 0;
+    fail_at_ = call;
   }
   // The number of calls since FailAt.
-  int num_calls() const { return made_; }
-  bool has_failed() const { return made_ > at_; }
+  int num_calls() const { return num_calls_; }
+  bool has_failed() const { return num_calls_ > fail_at_; }
 
   absl::StatusOr<std::vector<api::Device>> ListDevices() override { return real_->ListDevices(); }
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
-    TESSERA_RETURN_IF_ERROR(Next());
+    TESSERA_RETURN_IF_ERROR(NextCall());
     absl::StatusOr<api::CompileReply> reply = real_->Compile(request);
     absl::MutexLock lock(&mu_);
     if (reply.ok()) num_results_[reply->executable] = reply->out.size();
@@ -61,40 +62,40 @@ class FaultyService final : public api::Service {
   }
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
     bool later = false;
-    absl::Status next = Next(&later);
-    for (const uint64_t arg : request.args) later |= arg >= kNobodys;
+    absl::Status next = NextCall(&later);
+    for (const uint64_t arg : request.args) later |= arg >= kFirstFakeId;
     if (!later) {
       TESSERA_RETURN_IF_ERROR(next);
       return real_->Execute(request);
     }
-    api::ExecuteReply reply{++last_, {}};
+    api::ExecuteReply reply{++last_fake_id_, {}};
     absl::MutexLock lock(&mu_);
     reply.outputs.resize(num_results_.at(request.executable));
-    for (uint64_t& output : reply.outputs) output = ++last_;
+    for (uint64_t& output : reply.outputs) output = ++last_fake_id_;
     return reply;
   }
   absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement,
                                absl::Duration timeout) override {
-    TESSERA_RETURN_IF_ERROR(Next());
+    TESSERA_RETURN_IF_ERROR(NextCall());
     return real_->Put(value, placement, timeout);
   }
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
-    TESSERA_RETURN_IF_ERROR(NextOf(array));
+    TESSERA_RETURN_IF_ERROR(NextCallOn(array));
     return real_->Get(array, timeout);
   }
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override {
-    TESSERA_RETURN_IF_ERROR(NextOf(array));
+    TESSERA_RETURN_IF_ERROR(NextCallOn(array));
     return real_->GetShard(array, ordinal, timeout);
   }
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override {
-    TESSERA_RETURN_IF_ERROR(NextOf(array));
+    TESSERA_RETURN_IF_ERROR(NextCallOn(array));
     return real_->Describe(array);
   }
   absl::StatusOr<api::PendingArrays> Reshard(uint64_t array,
                                              const api::Placement& placement) override {
-    bool later = array >= kNobodys;
-    absl::Status next = Next(&later);
-    if (later) return api::PendingArrays{++last_, {++last_}, {}};
+    bool later = array >= kFirstFakeId;
+    absl::Status next = NextCall(&later);
+    if (later) return api::PendingArrays{++last_fake_id_, {++last_fake_id_}, {}};
     TESSERA_RETURN_IF_ERROR(next);
     return real_->Reshard(array, placement);
   }
@@ -112,37 +113,38 @@ class FaultyService final : public api::Service {
   }
   absl::Status Delete(absl::Span<const uint64_t> arrays) override { return real_->Delete(arrays); }
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override {
-    TESSERA_RETURN_IF_ERROR(NextOf(operation));
+    TESSERA_RETURN_IF_ERROR(NextCallOn(operation));
     return real_->GetOperation(operation);
   }
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation,
                                                absl::Duration timeout) override {
-    TESSERA_RETURN_IF_ERROR(NextOf(operation));
+    TESSERA_RETURN_IF_ERROR(NextCallOn(operation));
     return real_->WaitOperation(operation, timeout);
   }
   absl::Status Cancel(uint64_t operation) override { return real_->Cancel(operation); }
 
  private:
-  // Ids from here on are given to arrays and operations of calls that were accepted and fail later;
-  // the real service does not know them.
-  static constexpr uint64_t kNobodys = uint64_t{1} << 60;
+  // The ids from this one on are fake: they are given to arrays and operations of calls that were
+  // accepted and fail later, and the real service does not know them.
+  static constexpr uint64_t kFirstFakeId = uint64_t{1} << 60;
 
   absl::Status Error() const { return MakeError(kind_, "injected by the test"); }
-  // Counts a call and returns the injected error if the call shall fail now. A method whose results
-  // can fail in its place passes `later`, which is set to true if they shall fail.
-  absl::Status Next(bool* later = nullptr) {
-    const int call = made_++;
-    if (fault_ == Fault::kForever ? call < at_ : call != at_) return absl::OkStatus();
+  // Counts a call and returns the injected error if the call shall fail now. A method passes
+  // `later` if its results can fail in place of the call; *later is set to true if the results
+  // shall fail.
+  absl::Status NextCall(bool* later = nullptr) {
+    const int call = num_calls_++;
+    if (fault_ == Fault::kForever ? call < fail_at_ : call != fail_at_) return absl::OkStatus();
     if (fault_ == Fault::kLater && later != nullptr) *later = true;
     return Error();
   }
-  absl::Status NextOf(uint64_t id) { return id >= kNobodys ? Error() : Next(); }
+  absl::Status NextCallOn(uint64_t id) { return id >= kFirstFakeId ? Error() : NextCall(); }
 
   const std::shared_ptr<api::Service> real_;
-  std::atomic<int> made_ = 0, at_ = std::numeric_limits<int>::max();
+  std::atomic<int> num_calls_ = 0, fail_at_ = std::numeric_limits<int>::max();
   std::atomic<Fault> fault_ = Fault::kOnce;
   std::atomic<ErrorKind> kind_ = ErrorKind::kUnreachable;
-  std::atomic<uint64_t> last_ = kNobodys;
+  std::atomic<uint64_t> last_fake_id_ = kFirstFakeId;
   absl::Mutex mu_;
   std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
 };
@@ -151,7 +153,7 @@ class FaultyService final : public api::Service {
 // embedded cluster, or they are queued and made while the caller goes on.
 class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
  protected:
-  Client* Open() override {
+  Client* OpenClient() override {
     TesseraStartEmbedded({.devices = 4}, &real_);
     EXPECT_TRUE(real_.ok()) << real_.status();
     return OpenOn(std::make_shared<FaultyService>(*real_));
@@ -165,96 +167,99 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
   void Reopen() {
     Close();
     client_ = OpenOn(std::make_shared<FaultyService>(*real_));
-    auto devices = Make<Client_Devices_Args>();
+    auto devices = MakeArgs<Client_Devices_Args>();
     devices.client = client_;
     EXPECT_CALL_OK(kClient_Devices, &devices);
     devices_.assign(devices.devices, devices.devices + devices.num_devices);
   }
 
-  // Returns whether there was no error. Keeps an error, whose reason is checked at the end.
-  bool Good(const std::string& error) {
+  // Appends the error to errors_, which FailEachCall checks at the end, unless the error is "".
+  // Returns whether it is "".
+  bool RecordAndCheck(const std::string& error) {
     if (error.empty()) return true;
     errors_.push_back(error);
     return false;
   }
   // Reads the buffer and checks that it holds these numbers, unless a call fails.
-  void Expect(Buffer* buffer, const std::vector<float>& wanted) {
+  void ExpectContents(Buffer* buffer, const std::vector<float>& wanted) {
     if (buffer == nullptr) return;
-    auto ready = Make<Buffer_ReadyEvent_Args>();
+    auto ready = MakeArgs<Buffer_ReadyEvent_Args>();
     ready.buffer = buffer;
     EXPECT_CALL_OK(kBuffer_ReadyEvent, &ready);
-    Good(Await(ready.event));
+    RecordAndCheck(Await(ready.event));
     std::vector<float> got;
-    if (!Good(ReadError(buffer, &got))) return;
+    if (!RecordAndCheck(TryRead(buffer, &got))) return;
     EXPECT_EQ(got, wanted);
   }
   // Returns output `i` of the run on device `k`; null if there is none.
-  static Buffer* Out(const Ran& ran, size_t k, size_t i) {
+  static Buffer* Out(const RunResult& ran, size_t k, size_t i) {
     return k < ran.outputs.size() ? ran.outputs[k][i] : nullptr;
   }
 
   // Makes the calls that a framework makes in a session: it compiles and runs programs on one and
   // on several devices, donates, copies buffers, and calls the host.
-  void Session1() {
+  void RunTypicalSession() {
     errors_.clear();
     LoadedExecutable *twice = nullptr, *sharded = nullptr, *donating = nullptr, *asking = nullptr;
-    if (Good(Take(TryCompileText(kDouble, &twice)))) {
-      const Ran ran = Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
-      Good(ran.error);
+    if (RecordAndCheck(TakeMessage(TryCompileText(kTwiceProgram, &twice)))) {
+      const RunResult ran = Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
+      RecordAndCheck(ran.error);
       if (Buffer* const out = Out(ran, 0, 0)) {
-        const Ran again = Run(twice, {{out}}, 1);
-        Good(again.error);
-        Expect(Out(again, 0, 0), {4, 8, 12, 16});
-        Expect(out, {2, 4, 6, 8});
+        const RunResult again = Run(twice, {{out}}, 1);
+        RecordAndCheck(again.error);
+        ExpectContents(Out(again, 0, 0), {4, 8, 12, 16});
+        ExpectContents(out, {2, 4, 6, 8});
         Buffer* copy = nullptr;
-        if (Good(TryCopy(out, devices_[2], &copy))) Expect(copy, {2, 4, 6, 8});
+        if (RecordAndCheck(TryCopy(out, devices_[2], &copy))) ExpectContents(copy, {2, 4, 6, 8});
       }
     }
-    if (Good(Take(TryCompileText(kSharded, &sharded)))) {
+    if (RecordAndCheck(TakeMessage(TryCompileText(kShardedProgram, &sharded)))) {
       std::vector<std::vector<Buffer*>> args;
       for (int k = 0; k < 4; ++k) {
         const auto n = static_cast<float>(2 * k);
         args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({3}, {}, devices_[k])});
       }
       for (int times = 0; times < 2; ++times) {
-        const Ran ran = Run(sharded, args, 2);
-        Good(ran.error);
+        const RunResult ran = Run(sharded, args, 2);
+        RecordAndCheck(ran.error);
         for (int k = 0; k < 4; ++k) {
           const auto n = static_cast<float>(6 * k);
-          Expect(Out(ran, k, 0), {n, n + 3});
-          Expect(Out(ran, k, 1), {84});
+          ExpectContents(Out(ran, k, 0), {n, n + 3});
+          ExpectContents(Out(ran, k, 1), {84});
         }
         // The copy of one shard is an array of its own on another device.
         Buffer* copy = nullptr;
         if (Buffer* const shard = Out(ran, 1, 0))
-          if (Good(TryCopy(shard, devices_[3], &copy))) Expect(copy, {6, 9});
+          if (RecordAndCheck(TryCopy(shard, devices_[3], &copy))) ExpectContents(copy, {6, 9});
       }
     }
-    const std::string two = {0x1a, 2, 0x28, 2};
-    if (Good(Take(TryCompile(Artifact("donated"), two, &donating)))) {
+    const std::string two_partitions = {0x1a, 2, 0x28, 2};
+    if (RecordAndCheck(
+            TakeMessage(TryCompile(ReadArtifactFile("donated"), two_partitions, &donating)))) {
       std::vector<std::vector<Buffer*>> args;
       for (int k = 0; k < 2; ++k) {
         const auto n = static_cast<float>(2 * k);
         args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({n, n}, {2}, devices_[k])});
       }
-      const Ran ran = Run(donating, args, 1);
-      Good(ran.error);
-      Expect(Out(ran, 0, 0), {0, 1});
-      Expect(Out(ran, 1, 0), {4, 5});
+      const RunResult ran = Run(donating, args, 1);
+      RecordAndCheck(ran.error);
+      ExpectContents(Out(ran, 0, 0), {0, 1});
+      ExpectContents(Out(ran, 1, 0), {4, 5});
     }
-    if (Good(Take(TryCompile(Artifact("host_callback_asks"), "", &asking)))) {
-      const Ran ran = Run(asking, {{Put({0, 1}, {2}, devices_[0])}}, 2);
-      Good(ran.error);
-      Expect(Out(ran, 0, 0), {420, 820});
-      auto get = Make<LoadedExecutable_GetExecutable_Args>();
+    if (RecordAndCheck(
+            TakeMessage(TryCompile(ReadArtifactFile("host_callback_asks"), "", &asking)))) {
+      const RunResult ran = Run(asking, {{Put({0, 1}, {2}, devices_[0])}}, 2);
+      RecordAndCheck(ran.error);
+      ExpectContents(Out(ran, 0, 0), {420, 820});
+      auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
       get.loaded_executable = asking;
       EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
-      auto cost = Make<Executable_GetCostAnalysis_Args>();
+      auto cost = MakeArgs<Executable_GetCostAnalysis_Args>();
       cost.executable = get.executable;
-      if (Good(Take(Call(kExecutable_GetCostAnalysis, &cost)))) {
+      if (RecordAndCheck(TakeMessage(Call(kExecutable_GetCostAnalysis, &cost)))) {
         EXPECT_EQ(cost.num_properties, 6);
       }
-      auto destroy = Make<Executable_Destroy_Args>();
+      auto destroy = MakeArgs<Executable_Destroy_Args>();
       destroy.executable = get.executable;
       EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
     }
@@ -263,7 +268,7 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
   void FailEachCall(Fault fault, ErrorKind kind) {
     SetHostCallback();
     service_->FailAt(std::numeric_limits<int>::max(), fault, kind);
-    Session1();
+    RunTypicalSession();
     ASSERT_THAT(errors_, ElementsAre());
     const int calls = service_->num_calls();
     ASSERT_GT(calls, 20);
@@ -271,7 +276,7 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
       SCOPED_TRACE(absl::StrCat("call ", call, " of ", calls));
       Reopen();
       service_->FailAt(call, fault, kind);
-      Session1();
+      RunTypicalSession();
       if (!service_->has_failed()) continue;  // this time, fewer calls were made
       EXPECT_FALSE(errors_.empty());
       for (const std::string& error : errors_)
@@ -305,14 +310,14 @@ TEST_P(FaultsTest, TheClusterGoesAway) { FailEachCall(Fault::kForever, ErrorKind
 TEST_P(FaultsTest, TheDevicesHaveNoMemoryLeft) {
   FailEachCall(Fault::kForever, ErrorKind::kOutOfMemory);
 }
-TEST_P(FaultsTest, ARunFailsWhenItsResultsAreAskedFor) {
+TEST_P(FaultsTest, ResultsFailWhenTheyAreRequested) {
   FailEachCall(Fault::kLater, ErrorKind::kWorkerLost);
 }
 
 // The caller is older and knows fewer fields of a struct than the plugin does.
 TEST_P(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
-  LoadedExecutable* const twice = Compile(kDouble);
-  auto get = Make<LoadedExecutable_GetExecutable_Args>();
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
+  auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = twice;
   EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
   // The size of the struct up to and including output_size_in_bytes.
@@ -326,13 +331,13 @@ TEST_P(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
   EXPECT_CALL_OK(kExecutable_GetCompiledMemoryStats, args);
   EXPECT_EQ(args->argument_size_in_bytes, 16);
   EXPECT_EQ(args->struct_size, kOlder);
-  auto destroy = Make<Executable_Destroy_Args>();
+  auto destroy = MakeArgs<Executable_Destroy_Args>();
   destroy.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 }
 
-TEST_P(FaultsTest, ABufferWithMoreBytesThanThereAreIsAnError) {
-  auto put = Make<Client_BufferFromHostBuffer_Args>();
+TEST_P(FaultsTest, ABufferWithTooManyBytesIsAnError) {
+  auto put = MakeArgs<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
   put.type = kF32;
   put.memory = MemoryOf(devices_[0]);
@@ -343,12 +348,12 @@ TEST_P(FaultsTest, ABufferWithMoreBytesThanThereAreIsAnError) {
        {std::vector<int64_t>{kMany << 22}, {kMany, kMany}, {-1}}) {
     put.dims = dims.data();
     put.num_dims = dims.size();
-    EXPECT_THAT(Take(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("VALUE_ERROR"));
+    EXPECT_THAT(TakeMessage(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("VALUE_ERROR"));
   }
 }
 
-TEST_P(FaultsTest, ThreadsRunAtOnceAndAhead) {
-  LoadedExecutable* const twice = Compile(kDouble);
+TEST_P(FaultsTest, ThreadsRunConcurrentlyAndAhead) {
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
   std::vector<Buffer*> inputs;
   for (int i = 0; i < 4; ++i) inputs.push_back(Put({1, 2, 3, 4}, {2, 2}, devices_[0]));
   std::vector<std::thread> threads;
@@ -357,8 +362,8 @@ TEST_P(FaultsTest, ThreadsRunAtOnceAndAhead) {
       // There are more runs than may wait at a time, so this thread waits for some of them.
       Buffer* last = input;
       for (int i = 0; i < 100; ++i) {
-        const bool look = i % 30 == 0;
-        const Ran ran = Run(twice, {{look ? input : last}}, 1, {}, /*wait=*/look);
+        const bool wait = i % 30 == 0;
+        const RunResult ran = Run(twice, {{wait ? input : last}}, 1, {}, wait);
         ASSERT_EQ(ran.error, "");
         last = ran.outputs[0][0];
       }
@@ -368,8 +373,8 @@ TEST_P(FaultsTest, ThreadsRunAtOnceAndAhead) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_P(FaultsTest, AClientIsDestroyedWhileItsRunsWait) {
-  LoadedExecutable* const twice = Compile(kDouble);
+TEST_P(FaultsTest, AClientMayBeDestroyedWhileItsRunsWait) {
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
   Buffer* last = Put({1, 2, 3, 4}, {2, 2}, devices_[0]);
   for (int i = 0; i < 50; ++i) last = Run(twice, {{last}}, 1, {}, /*wait=*/false).outputs[0][0];
   Close();

@@ -21,26 +21,26 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-TEST_F(PjrtTest, NoFunctionIsNullAndThoseThatAreAbsentSaySo) {
+TEST_F(PjrtTest, NoFunctionIsNullAndAbsentFunctionsReturnNotImplemented) {
   EXPECT_EQ(Table().version.major_version, 0);
   EXPECT_GE(Table().version.minor_version, 29);
   EXPECT_EQ(Table().struct_size, sizeof(Api));
 #define TESSERA_PJRT(name) EXPECT_NE(Table().functions[k##name], nullptr);
-#define TESSERA_PJRT_ABSENT(name)                                                          \
-  {                                                                                        \
-    auto args = Make<Header>();                                                            \
-    int code = 0;                                                                          \
-    EXPECT_THAT(Take(Call(k##name, &args), &code), HasSubstr("NOT_IMPLEMENTED")) << #name; \
-    EXPECT_EQ(code, 12);                                                                   \
+#define TESSERA_PJRT_ABSENT(name)                                                                 \
+  {                                                                                               \
+    auto args = MakeArgs<Header>();                                                               \
+    int code = 0;                                                                                 \
+    EXPECT_THAT(TakeMessage(Call(k##name, &args), &code), HasSubstr("NOT_IMPLEMENTED")) << #name; \
+    EXPECT_EQ(code, 12);                                                                          \
   }
 #include "client/pjrt/functions.def"
 #undef TESSERA_PJRT
 #undef TESSERA_PJRT_ABSENT
 }
 
-TEST_F(PjrtTest, TheFirstWordsOfErrorsAndMemoriesAreTablesOrNull) {
+TEST_F(PjrtTest, ErrorsAndMemoriesBeginWithAFunctionTableOrNull) {
   EXPECT_EQ(*reinterpret_cast<void**>(MemoryOf(devices_[0])), nullptr);
-  auto lookup = Make<Client_LookupDevice_Args>();
+  auto lookup = MakeArgs<Client_LookupDevice_Args>();
   lookup.client = client_;
   lookup.id = 99;
   Error* const error = Call(kClient_LookupDevice, &lookup);
@@ -53,40 +53,40 @@ TEST_F(PjrtTest, TheFirstWordsOfErrorsAndMemoriesAreTablesOrNull) {
   const Functions* const functions = *reinterpret_cast<const Functions**>(error);
   ASSERT_EQ(functions->struct_size, sizeof(Functions));
   for (void* f : functions->functions) EXPECT_NE(f, nullptr);
-  EXPECT_THAT(Take(error), HasSubstr("no device 99"));
+  EXPECT_THAT(TakeMessage(error), HasSubstr("no device 99"));
 }
 
-TEST_F(PjrtTest, DevicesSayWhatAndWhereTheyAre) {
-  auto attributes = Make<Plugin_Attributes_Args>();
+TEST_F(PjrtTest, DevicesDescribeThemselves) {
+  auto attributes = MakeArgs<Plugin_Attributes_Args>();
   EXPECT_CALL_OK(kPlugin_Attributes, &attributes);
   for (size_t i = 0; i < attributes.num_attributes; ++i) {
     EXPECT_EQ(attributes.attributes[i].type, kInt64List);
     EXPECT_EQ(attributes.attributes[i].value_size, 3);
   }
-  auto platform = Make<Client_PlatformName_Args>();
+  auto platform = MakeArgs<Client_PlatformName_Args>();
   platform.client = client_;
   EXPECT_CALL_OK(kClient_PlatformName, &platform);
   EXPECT_EQ(std::string(platform.platform_name, platform.platform_name_size), "tessera");
   for (size_t i = 0; i < devices_.size(); ++i) {
-    auto description = Make<Device_GetDescription_Args>();
+    auto description = MakeArgs<Device_GetDescription_Args>();
     description.device = devices_[i];
     EXPECT_CALL_OK(kDevice_GetDescription, &description);
-    auto id = Make<DeviceDescription_Id_Args>();
+    auto id = MakeArgs<DeviceDescription_Id_Args>();
     id.device_description = description.device_description;
     EXPECT_CALL_OK(kDeviceDescription_Id, &id);
-    auto lookup = Make<Client_LookupDevice_Args>();
+    auto lookup = MakeArgs<Client_LookupDevice_Args>();
     lookup.client = client_;
     lookup.id = id.id;
     EXPECT_CALL_OK(kClient_LookupDevice, &lookup);
     EXPECT_EQ(lookup.device, devices_[i]);
-    auto about = Make<DeviceDescription_Attributes_Args>();
+    auto about = MakeArgs<DeviceDescription_Attributes_Args>();
     about.device_description = description.device_description;
     EXPECT_CALL_OK(kDeviceDescription_Attributes, &about);
     std::vector<std::string> names;
     for (size_t k = 0; k < about.num_attributes; ++k)
       names.emplace_back(about.attributes[k].name, about.attributes[k].name_size);
     EXPECT_THAT(names, ElementsAre("coords", "worker", "host", "executor", "kind"));
-    auto kind = Make<Memory_Kind_Args>();
+    auto kind = MakeArgs<Memory_Kind_Args>();
     kind.memory = MemoryOf(devices_[i]);
     EXPECT_CALL_OK(kMemory_Kind, &kind);
     EXPECT_EQ(std::string(kind.kind, kind.kind_size), "device");
@@ -94,9 +94,9 @@ TEST_F(PjrtTest, DevicesSayWhatAndWhereTheyAre) {
 }
 
 #define ASK(function, field, object) \
-  Ask<function##_Args>(k##function, &function##_Args::field, object)
+  CallWithObject<function##_Args>(k##function, &function##_Args::field, object)
 
-TEST_F(PjrtTest, GettersTellOfTheClient) {
+TEST_F(PjrtTest, GettersDescribeTheClient) {
   EXPECT_EQ(ASK(Client_ProcessIndex, client, client_).process_index, 0);
   const auto version = ASK(Client_PlatformVersion, client, client_);
   EXPECT_THAT(std::string(version.platform_version, version.platform_version_size),
@@ -107,17 +107,18 @@ TEST_F(PjrtTest, GettersTellOfTheClient) {
               ElementsAreArray(devices_));
   const auto memories = ASK(Client_AddressableMemories, client, client_);
   ASSERT_EQ(memories.num_addressable_memories, devices_.size());
-  auto lookup = Make<Client_LookupAddressableDevice_Args>();
+  auto lookup = MakeArgs<Client_LookupAddressableDevice_Args>();
   lookup.client = client_;
   lookup.local_hardware_id = 2;
   EXPECT_CALL_OK(kClient_LookupAddressableDevice, &lookup);
   EXPECT_EQ(lookup.addressable_device, devices_[2]);
   for (const int none : {-1, 4}) {
     lookup.local_hardware_id = none;
-    EXPECT_THAT(Take(Call(kClient_LookupAddressableDevice, &lookup)), HasSubstr("no device"));
+    EXPECT_THAT(TakeMessage(Call(kClient_LookupAddressableDevice, &lookup)),
+                HasSubstr("no device"));
   }
   std::vector<int> assigned(4, -1);
-  auto assignment = Make<Client_DefaultDeviceAssignment_Args>();
+  auto assignment = MakeArgs<Client_DefaultDeviceAssignment_Args>();
   assignment.client = client_;
   assignment.num_replicas = 1;
   assignment.num_partitions = 3;
@@ -127,7 +128,8 @@ TEST_F(PjrtTest, GettersTellOfTheClient) {
   EXPECT_EQ(assigned[3], -1);
   for (const int none : {5, -1}) {
     assignment.num_partitions = none;
-    EXPECT_THAT(Take(Call(kClient_DefaultDeviceAssignment, &assignment)), HasSubstr("devices"));
+    EXPECT_THAT(TakeMessage(Call(kClient_DefaultDeviceAssignment, &assignment)),
+                HasSubstr("devices"));
   }
   Topology* const topology = ASK(Client_TopologyDescription, client, client_).topology;
   const auto name = ASK(TopologyDescription_PlatformName, topology, topology);
@@ -137,7 +139,7 @@ TEST_F(PjrtTest, GettersTellOfTheClient) {
   EXPECT_EQ(ASK(TopologyDescription_Attributes, topology, topology).num_attributes, 0);
 }
 
-TEST_F(PjrtTest, GettersTellOfDevicesAndMemories) {
+TEST_F(PjrtTest, GettersDescribeDevicesAndMemories) {
   for (int i = 0; i < 4; ++i) {
     Device* const device = devices_[i];
     EXPECT_TRUE(ASK(Device_IsAddressable, device, device).is_addressable);
@@ -170,7 +172,7 @@ TEST_F(PjrtTest, GettersTellOfDevicesAndMemories) {
   }
 }
 
-TEST_F(PjrtTest, GettersTellOfBuffersAndExecutables) {
+TEST_F(PjrtTest, GettersDescribeBuffersAndExecutables) {
   Buffer* const buffer = Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1]);
   const auto dims = ASK(Buffer_Dimensions, buffer, buffer);
   EXPECT_THAT(std::vector<int64_t>(dims.dims, dims.dims + dims.num_dims), ElementsAre(2, 3));
@@ -185,7 +187,7 @@ TEST_F(PjrtTest, GettersTellOfBuffersAndExecutables) {
   EXPECT_EQ(ASK(Buffer_ElementType, buffer, buffer).type, kF32);
   EXPECT_EQ(Await(ASK(Buffer_ReadyEvent, buffer, buffer).event), "");
 
-  LoadedExecutable* const twice = Compile(kDouble);
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
   Executable* const executable =
       ASK(LoadedExecutable_GetExecutable, loaded_executable, twice).executable;
   const auto name = ASK(Executable_Name, executable, executable);
@@ -223,45 +225,45 @@ TEST_F(PjrtTest, LayoutsAreRowMajor) {
   while (extension->type != kLayoutsExtension) extension = extension->next;
   const auto& layouts = *static_cast<const LayoutsExtension*>(extension);
   const auto text_of = [&](Layout* layout) {
-    auto serialize = Make<Layout_Serialize_Args>();
+    auto serialize = MakeArgs<Layout_Serialize_Args>();
     serialize.layout = layout;
-    EXPECT_EQ(Take(layouts.serialize(&serialize)), "");
+    EXPECT_EQ(TakeMessage(layouts.serialize(&serialize)), "");
     std::string text(serialize.serialized_bytes, serialize.serialized_bytes_size);
     serialize.serialized_layout_deleter(serialize.serialized_layout);
     return text;
   };
-  auto client = Make<Client_GetDefaultLayout_Args>();
+  auto client = MakeArgs<Client_GetDefaultLayout_Args>();
   client.client = client_;
   client.num_dims = 3;
-  EXPECT_EQ(Take(layouts.client_default(&client)), "");
+  EXPECT_EQ(TakeMessage(layouts.client_default(&client)), "");
   EXPECT_EQ(text_of(client.layout), "{2,1,0}");
-  auto destroy = Make<Layout_Destroy_Args>();
+  auto destroy = MakeArgs<Layout_Destroy_Args>();
   destroy.layout = client.layout;
-  EXPECT_EQ(Take(layouts.destroy(&destroy)), "");
-  auto topology = Make<Topology_GetDefaultLayout_Args>();
-  EXPECT_EQ(Take(layouts.topology_default(&topology)), "");
+  EXPECT_EQ(TakeMessage(layouts.destroy(&destroy)), "");
+  auto topology = MakeArgs<Topology_GetDefaultLayout_Args>();
+  EXPECT_EQ(TakeMessage(layouts.topology_default(&topology)), "");
   EXPECT_EQ(text_of(topology.layout), "{}");
-  auto buffer = Make<Buffer_Layout_Args>();
+  auto buffer = MakeArgs<Buffer_Layout_Args>();
   buffer.buffer = Put({1, 2}, {2, 1}, devices_[0]);
-  EXPECT_EQ(Take(layouts.buffer_layout(&buffer)), "");
+  EXPECT_EQ(TakeMessage(layouts.buffer_layout(&buffer)), "");
   EXPECT_EQ(text_of(buffer.layout), "{1,0}");
-  auto get = Make<LoadedExecutable_GetExecutable_Args>();
-  get.loaded_executable = Compile(kSharded);
+  auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
+  get.loaded_executable = Compile(kShardedProgram);
   EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
-  auto of = Make<Executable_Layouts_Args>();
+  auto of = MakeArgs<Executable_Layouts_Args>();
   of.executable = get.executable;
   for (const auto function : {layouts.parameter_layouts, layouts.output_layouts}) {
-    EXPECT_EQ(Take(function(&of)), "");
+    EXPECT_EQ(TakeMessage(function(&of)), "");
     ASSERT_EQ(of.num_layouts, 2);
     EXPECT_EQ(text_of(of.layouts[0]), "{0}");
     EXPECT_EQ(text_of(of.layouts[1]), "{}");
   }
-  auto end = Make<Executable_Destroy_Args>();
+  auto end = MakeArgs<Executable_Destroy_Args>();
   end.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Destroy, &end);
 }
 
-TEST_F(PjrtTest, BytesComeBackAsTheyWereGiven) {
+TEST_F(PjrtTest, BuffersReturnTheBytesThatWerePut) {
   EXPECT_THAT(Read(Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1])), ElementsAre(1, 2, 3, 4, 5, 6));
   // The values are given column by column.
   EXPECT_THAT(Read(Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1], {4, 8})),
@@ -271,42 +273,42 @@ TEST_F(PjrtTest, BytesComeBackAsTheyWereGiven) {
 }
 
 TEST_F(PjrtTest, AProgramRunsOnADevice) {
-  LoadedExecutable* const twice = Compile(kDouble);
-  const Ran first = Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
+  const RunResult first = Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
   ASSERT_EQ(first.error, "");
   EXPECT_THAT(Read(first.outputs[0][0]), ElementsAre(2, 4, 6, 8));
-  const Ran second = Run(twice, {{first.outputs[0][0]}}, 1);
+  const RunResult second = Run(twice, {{first.outputs[0][0]}}, 1);
   ASSERT_EQ(second.error, "");
   EXPECT_THAT(Read(second.outputs[0][0]), ElementsAre(4, 8, 12, 16));
 }
 
-TEST_F(PjrtTest, ReadsInTheOrderThatIsAskedFor) {
-  const Ran ran = Run(Compile(kDouble), {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
+TEST_F(PjrtTest, ReadsInTheRequestedOrderOfDims) {
+  const RunResult ran = Run(Compile(kTwiceProgram), {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
   const int64_t minor_to_major[] = {0, 1};
-  auto layout = Make<MemoryLayout>();
+  auto layout = MakeArgs<MemoryLayout>();
   layout.type = kTiled;
   layout.tiled.minor_to_major = minor_to_major;
   layout.tiled.minor_to_major_size = 2;
   std::vector<float> out(4);
-  auto read = Make<Buffer_ToHostBuffer_Args>();
+  auto read = MakeArgs<Buffer_ToHostBuffer_Args>();
   read.src = ran.outputs[0][0];
   read.host_layout = &layout;
   read.dst = out.data();
   read.dst_size = 16;
-  ASSERT_EQ(Take(Call(kBuffer_ToHostBuffer, &read)), "");
+  ASSERT_EQ(TakeMessage(Call(kBuffer_ToHostBuffer, &read)), "");
   EXPECT_EQ(Await(read.event), "");
   EXPECT_THAT(out, ElementsAre(2, 6, 4, 8));
 }
 
-TEST_F(PjrtTest, ShardsComeOneByOneAndLeaveAsOneArray) {
-  LoadedExecutable* const run = Compile(kSharded);
+TEST_F(PjrtTest, ShardsArePutOneByOneAndUsedAsOneArray) {
+  LoadedExecutable* const run = Compile(kShardedProgram);
   std::vector<std::vector<Buffer*>> args;
   for (int k = 0; k < 4; ++k) {
     const auto n = static_cast<float>(2 * k);
     args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({3}, {}, devices_[k])});
   }
   for (int times = 0; times < 2; ++times) {  // The second time, the shards are arrays already.
-    const Ran ran = Run(run, args, 2);
+    const RunResult ran = Run(run, args, 2);
     ASSERT_EQ(ran.error, "");
     for (int k = 0; k < 4; ++k) {
       const auto n = static_cast<float>(6 * k);
@@ -321,34 +323,34 @@ func main(%a: f32[2]) -> (f32[2]) {
   return %b
 }
 )");
-  const Ran ran = Run(run, args, 2);
-  const Ran negated = Run(one, {{ran.outputs[3][0]}}, 1);
+  const RunResult ran = Run(run, args, 2);
+  const RunResult negated = Run(one, {{ran.outputs[3][0]}}, 1);
   ASSERT_EQ(negated.error, "");
   EXPECT_THAT(Read(negated.outputs[0][0]), ElementsAre(-18, -21));
 }
 
-TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
-  LoadedExecutable* const run = Compile(kSharded);
-  auto get = Make<LoadedExecutable_GetExecutable_Args>();
+TEST_F(PjrtTest, ExecutablesReportTheirTypesAndShardings) {
+  LoadedExecutable* const run = Compile(kShardedProgram);
+  auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = run;
   EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
-  auto partitions = Make<Executable_NumPartitions_Args>();
+  auto partitions = MakeArgs<Executable_NumPartitions_Args>();
   partitions.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_NumPartitions, &partitions);
   EXPECT_EQ(partitions.num_partitions, 4);
-  auto dims = Make<Executable_OutputDimensions_Args>();
+  auto dims = MakeArgs<Executable_OutputDimensions_Args>();
   dims.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_OutputDimensions, &dims);
   ASSERT_EQ(dims.num_outputs, 2);
   EXPECT_EQ(dims.dim_sizes[0], 1);
   EXPECT_EQ(dims.dims[0], 2);
   EXPECT_EQ(dims.dim_sizes[1], 0);
-  auto types = Make<Executable_OutputElementTypes_Args>();
+  auto types = MakeArgs<Executable_OutputElementTypes_Args>();
   types.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_OutputElementTypes, &types);
   EXPECT_THAT(std::vector<int>(types.output_types, types.output_types + types.num_output_types),
               ElementsAre(kF32, kF32));
-  auto cost = Make<Executable_GetCostAnalysis_Args>();
+  auto cost = MakeArgs<Executable_GetCostAnalysis_Args>();
   cost.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_GetCostAnalysis, &cost);
   ASSERT_EQ(cost.num_properties, 6);
@@ -359,9 +361,9 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   EXPECT_GE(cost.properties[0].float_value, 2);  // a product of two numbers on each device
   const auto* const shardings = static_cast<const ShardingsExtension*>(Table().extension_start);
   ASSERT_EQ(shardings->type, kShardingsExtension);
-  auto out = Make<Shardings_Args>();
+  auto out = MakeArgs<Shardings_Args>();
   out.executable = get.executable;
-  EXPECT_EQ(Take(shardings->output_shardings(&out)), "");
+  EXPECT_EQ(TakeMessage(shardings->output_shardings(&out)), "");
   ASSERT_EQ(out.num_shardings, 2);
   // The bytes encode this message:
   //   OpSharding {type: OTHER tile_assignment_dimensions: 4 iota_reshape_dims: 4
@@ -369,7 +371,7 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   EXPECT_EQ(std::string(out.shardings[0], out.sharding_sizes[0]),
             std::string({0x08, 3, 0x1a, 1, 4, 0x4a, 1, 4, 0x52, 1, 0}));
   EXPECT_EQ(out.sharding_sizes[1], 0);  // replicated
-  auto destroy = Make<Executable_Destroy_Args>();
+  auto destroy = MakeArgs<Executable_Destroy_Args>();
   destroy.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 }
@@ -382,8 +384,8 @@ TEST_F(PjrtTest, DonatedBuffersAreDeletedUnlessTheCallKeepsThem) {
   const std::string options = {0x1a, 16,   0x28, 2, 0x4a, 12,   8, 1, 16,
                                2,    0x1a, 2,    8, 3,    0x1a, 2, 8, 1};
   LoadedExecutable* add = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("donated"), options, &add)), "");
-  auto devices = Make<LoadedExecutable_AddressableDevices_Args>();
+  ASSERT_EQ(TakeMessage(TryCompile(ReadArtifactFile("donated"), options, &add)), "");
+  auto devices = MakeArgs<LoadedExecutable_AddressableDevices_Args>();
   devices.executable = add;
   EXPECT_CALL_OK(kLoadedExecutable_AddressableDevices, &devices);
   EXPECT_THAT(std::vector<Device*>(devices.addressable_devices, devices.addressable_devices + 2),
@@ -395,7 +397,8 @@ TEST_F(PjrtTest, DonatedBuffersAreDeletedUnlessTheCallKeepsThem) {
     args.push_back({Put({n, n + 1}, {2}, device), Put({n, n}, {2}, device)});
   }
   for (const bool keep : {true, false}) {
-    const Ran ran = Run(add, args, 1, keep ? std::vector<int64_t>{0} : std::vector<int64_t>{});
+    const RunResult ran =
+        Run(add, args, 1, keep ? std::vector<int64_t>{0} : std::vector<int64_t>{});
     ASSERT_EQ(ran.error, "");
     EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(0, 1));
     EXPECT_THAT(Read(ran.outputs[1][0]), ElementsAre(4, 5));
@@ -415,53 +418,53 @@ TEST_F(PjrtTest, AProgramWithoutResultsHasOneSharding) {
   LoadedExecutable* const none = Compile("func main(%a: f32[2]) -> () {\n  return\n}\n");
   ASSERT_NE(none, nullptr);
   EXPECT_EQ(Run(none, {{Put({1, 2}, {2}, devices_[0])}}, 0).error, "");
-  auto get = Make<LoadedExecutable_GetExecutable_Args>();
+  auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = none;
   EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
-  auto out = Make<Shardings_Args>();
+  auto out = MakeArgs<Shardings_Args>();
   out.executable = get.executable;
   const auto* const shardings = static_cast<const ShardingsExtension*>(Table().extension_start);
-  EXPECT_EQ(Take(shardings->output_shardings(&out)), "");
+  EXPECT_EQ(TakeMessage(shardings->output_shardings(&out)), "");
   EXPECT_EQ(out.num_shardings, 1);
-  auto destroy = Make<Executable_Destroy_Args>();
+  auto destroy = MakeArgs<Executable_Destroy_Args>();
   destroy.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 }
 
 TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {
-  auto get = Make<LoadedExecutable_GetExecutable_Args>();
-  get.loaded_executable = Compile(kDouble);
+  auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
+  get.loaded_executable = Compile(kTwiceProgram);
   EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
-  auto serialize = Make<Executable_Serialize_Args>();
+  auto serialize = MakeArgs<Executable_Serialize_Args>();
   serialize.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Serialize, &serialize);
   std::string bytes(serialize.serialized_bytes, serialize.serialized_bytes_size);
   serialize.serialized_executable_deleter(serialize.serialized_executable);
-  auto destroy = Make<Executable_Destroy_Args>();
+  auto destroy = MakeArgs<Executable_Destroy_Args>();
   destroy.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 
-  auto load = Make<Executable_DeserializeAndLoad_Args>();
+  auto load = MakeArgs<Executable_DeserializeAndLoad_Args>();
   load.client = client_;
   load.serialized_executable = bytes.data();
   load.serialized_executable_size = bytes.size();
-  ASSERT_EQ(Take(Call(kExecutable_DeserializeAndLoad, &load)), "");
+  ASSERT_EQ(TakeMessage(Call(kExecutable_DeserializeAndLoad, &load)), "");
   executables_.push_back(load.loaded_executable);
-  const Ran ran = Run(load.loaded_executable, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
+  const RunResult ran = Run(load.loaded_executable, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
   ASSERT_EQ(ran.error, "");
   EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(2, 4, 6, 8));
 
   bytes[2] ^= 1;  // as if another build had serialized it
-  EXPECT_THAT(Take(Call(kExecutable_DeserializeAndLoad, &load)),
+  EXPECT_THAT(TakeMessage(Call(kExecutable_DeserializeAndLoad, &load)),
               HasSubstr("compile the program anew"));
 }
 
 TEST_F(PjrtTest, BuffersMoveFromDeviceToDevice) {
-  const Ran ran = Run(Compile(kDouble), {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
+  const RunResult ran = Run(Compile(kTwiceProgram), {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
   for (Buffer* from : {ran.outputs[0][0], Put({2, 4, 6, 8}, {2, 2}, devices_[0])}) {
     Buffer* copy = nullptr;
     ASSERT_EQ(TryCopy(from, devices_[2], &copy), "");
-    auto on = Make<Buffer_Device_Args>();
+    auto on = MakeArgs<Buffer_Device_Args>();
     on.buffer = copy;
     EXPECT_CALL_OK(kBuffer_Device, &on);
     EXPECT_EQ(on.device, devices_[2]);
@@ -469,65 +472,67 @@ TEST_F(PjrtTest, BuffersMoveFromDeviceToDevice) {
   }
 }
 
-TEST_F(PjrtTest, WhatIsDeletedSaysSo) {
-  LoadedExecutable* const twice = Compile(kDouble);
+TEST_F(PjrtTest, UsesOfADeletedBufferFail) {
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
   Buffer* const buffer = Put({1, 2, 3, 4}, {2, 2}, devices_[0]);
-  auto deletion = Make<Buffer_Delete_Args>();
+  auto deletion = MakeArgs<Buffer_Delete_Args>();
   deletion.buffer = buffer;
   EXPECT_CALL_OK(kBuffer_Delete, &deletion);
   EXPECT_TRUE(IsDeleted(buffer));
   std::vector<float> out;
-  EXPECT_THAT(ReadError(buffer, &out), HasSubstr("ARRAY_DELETED"));
+  EXPECT_THAT(TryRead(buffer, &out), HasSubstr("ARRAY_DELETED"));
   EXPECT_THAT(Run(twice, {{buffer}}, 1).error, HasSubstr("argument 0"));
 }
 
-TEST_F(PjrtTest, WhatIsWrongIsAnError) {
-  LoadedExecutable* const twice = Compile(kDouble);
+TEST_F(PjrtTest, InvalidArgumentsAndOptionsAreErrors) {
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
   EXPECT_THAT(Run(twice, {{Put({1, 2, 3}, {3}, devices_[0])}}, 1).error,
               HasSubstr("takes f32[2,2] on each device, and was given f32[3]"));
   EXPECT_THAT(Run(twice, {{}}, 1).error, HasSubstr("takes 1 arguments on 1 devices"));
   LoadedExecutable* none = nullptr;
   int code = 0;
-  EXPECT_THAT(Take(TryCompile("no artifact", "", &none), &code), HasSubstr("MALFORMED_PROGRAM"));
+  EXPECT_THAT(TakeMessage(TryCompile("no artifact", "", &none), &code),
+              HasSubstr("MALFORMED_PROGRAM"));
   EXPECT_EQ(code, 3);
   const std::string artifact =
-      ir::stablehlo::ExportProgram(ir::ParseProgram(kDouble).value()).value();
-  EXPECT_THAT(Take(TryCompile(artifact, "\xff\xff", &none)), HasSubstr("do not decode"));
+      ir::stablehlo::ExportProgram(ir::ParseProgram(kTwiceProgram).value()).value();
+  EXPECT_THAT(TakeMessage(TryCompile(artifact, "\xff\xff", &none)), HasSubstr("do not decode"));
   // The options are {env_option_overrides {key: "hue"}} and {env_option_overrides {key: "xla_x"}}.
-  EXPECT_THAT(Take(TryCompile(artifact, std::string("\x3a\x05\x0a\x03hue"), &none)),
+  EXPECT_THAT(TakeMessage(TryCompile(artifact, std::string("\x3a\x05\x0a\x03hue"), &none)),
               HasSubstr("No such compile option: 'hue'"));
-  EXPECT_EQ(Take(TryCompile(artifact, std::string("\x3a\x07\x0a\x05xla_x"), &none)), "");
+  EXPECT_EQ(TakeMessage(TryCompile(artifact, std::string("\x3a\x07\x0a\x05xla_x"), &none)), "");
   // The options are {executable_build_options {num_replicas: 2}}.
-  EXPECT_THAT(Take(TryCompile(artifact, {0x1a, 2, 0x20, 2}, &none)), HasSubstr("several replicas"));
+  EXPECT_THAT(TakeMessage(TryCompile(artifact, {0x1a, 2, 0x20, 2}, &none)),
+              HasSubstr("several replicas"));
   // The options are {executable_build_options {num_partitions: 9}}.
-  EXPECT_THAT(Take(TryCompile(artifact, {0x1a, 2, 0x28, 9}, &none)),
+  EXPECT_THAT(TakeMessage(TryCompile(artifact, {0x1a, 2, 0x28, 9}, &none)),
               HasSubstr("NOT_ENOUGH_DEVICES"));
-  auto put = Make<Client_BufferFromHostBuffer_Args>();
+  auto put = MakeArgs<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
   put.type = 23;  // the type of a token
   put.memory = MemoryOf(devices_[0]);
-  EXPECT_THAT(Take(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("PJRT's type 23"));
-  const NamedValue options[] = {Option("colour", 4)};
-  auto create = Make<Client_Create_Args>();
+  EXPECT_THAT(TakeMessage(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("PJRT's type 23"));
+  const NamedValue options[] = {IntOption("colour", 4)};
+  auto create = MakeArgs<Client_Create_Args>();
   create.create_options = options;
   create.num_options = 1;
-  EXPECT_THAT(Take(Call(kClient_Create, &create)), HasSubstr("no option 'colour'"));
+  EXPECT_THAT(TakeMessage(Call(kClient_Create, &create)), HasSubstr("no option 'colour'"));
 }
 
-TEST_F(PjrtTest, EventsCallBackOnceWhoeverSettlesThem) {
-  auto create = Make<Event_Create_Args>();
+TEST_F(PjrtTest, AnEventRunsEachCallbackOnce) {
+  auto create = MakeArgs<Event_Create_Args>();
   EXPECT_CALL_OK(kEvent_Create, &create);
   int calls = 0;
-  auto ready = Make<Event_OnReady_Args>();
+  auto ready = MakeArgs<Event_OnReady_Args>();
   ready.event = create.event;
   ready.user_arg = &calls;
   ready.callback = [](Error* error, void* p) {
-    EXPECT_EQ(Take(error), "it broke");
+    EXPECT_EQ(TakeMessage(error), "it broke");
     ++*static_cast<int*>(p);
   };
   EXPECT_CALL_OK(kEvent_OnReady, &ready);
   EXPECT_EQ(calls, 0);
-  auto set = Make<Event_Set_Args>();
+  auto set = MakeArgs<Event_Set_Args>();
   set.event = create.event;
   set.error_code = 13;
   set.error_message = "it broke";
@@ -537,23 +542,23 @@ TEST_F(PjrtTest, EventsCallBackOnceWhoeverSettlesThem) {
   EXPECT_EQ(calls, 1);
   EXPECT_CALL_OK(kEvent_OnReady, &ready);  // This calls back at once.
   EXPECT_EQ(calls, 2);
-  auto await = Make<Event_Await_Args>();
+  auto await = MakeArgs<Event_Await_Args>();
   await.event = create.event;
-  EXPECT_EQ(Take(Call(kEvent_Await, &await)), "it broke");
-  auto destroy = Make<Event_Destroy_Args>();
+  EXPECT_EQ(TakeMessage(Call(kEvent_Await, &await)), "it broke");
+  auto destroy = MakeArgs<Event_Destroy_Args>();
   destroy.event = create.event;
   EXPECT_CALL_OK(kEvent_Destroy, &destroy);
 }
 
-TEST_F(PjrtTest, ManyThreadsRunAtOnce) {
-  LoadedExecutable* const twice = Compile(kDouble);
+TEST_F(PjrtTest, ManyThreadsMayRunAtTheSameTime) {
+  LoadedExecutable* const twice = Compile(kTwiceProgram);
   std::vector<Buffer*> inputs;
   for (int i = 0; i < 4; ++i) inputs.push_back(Put({1, 2, 3, 4}, {2, 2}, devices_[0]));
   std::vector<std::thread> threads;
   for (Buffer* input : inputs) {
     threads.emplace_back([&, input] {
       for (int i = 0; i < 20; ++i) {
-        const Ran ran = Run(twice, {{input}}, 1);
+        const RunResult ran = Run(twice, {{input}}, 1);
         EXPECT_EQ(ran.error, "");
         EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(2, 4, 6, 8));
       }
@@ -563,19 +568,19 @@ TEST_F(PjrtTest, ManyThreadsRunAtOnce) {
 }
 
 // Checks at the end that the tests of this file have called each function of the table.
-class AllAreCalled : public ::testing::Environment {
+class EveryFunctionIsCalled : public ::testing::Environment {
  public:
   void TearDown() override {
     if (GTEST_FLAG_GET(filter) != "*") return;
-#define TESSERA_PJRT(name) EXPECT_TRUE(Called()[k##name]) << #name;
+#define TESSERA_PJRT(name) EXPECT_TRUE(CalledFunctions()[k##name]) << #name;
 #define TESSERA_PJRT_ABSENT(name)
 #include "client/pjrt/functions.def"
 #undef TESSERA_PJRT
 #undef TESSERA_PJRT_ABSENT
   }
 };
-[[maybe_unused]] const auto* const all_are_called =
-    ::testing::AddGlobalTestEnvironment(new AllAreCalled);
+[[maybe_unused]] const auto* const every_function_is_called =
+    ::testing::AddGlobalTestEnvironment(new EveryFunctionIsCalled);
 
 }  // namespace
 }  // namespace tessera::pjrt

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-using StrictTest = testing::OnCluster;
+using StrictTest = testing::ClusterTest;
 
 // Returns a function with a cond on x > 0 around a psum over `axis`. The predicate varies over both
 // axes, because x does.
@@ -35,14 +35,14 @@ auto Diverging(const Mesh& mesh, const std::string& axis) {
       mesh, P("x", "y"), P("x", "y")));
 }
 
-TEST_F(StrictTest, APredicateThatVariesOverWhatIsExchangedIsToldOrRefused) {
+TEST_F(StrictTest, APredicateThatVariesOverACollectivesAxisIsReportedOrRefused) {
   const Mesh mesh = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
   const Array same = array<float>({1, 2, 3, 4}, {2, 2});
   {
-    const collect_diagnostics told;
+    const collect_diagnostics diagnostics;
     EXPECT_THAT(Diverging(mesh, "y")(same).get<float>(), ElementsAre(3, 3, 7, 7));
-    ASSERT_THAT(told.list(), SizeIs(1));
-    EXPECT_THAT(told.list()[0].message,
+    ASSERT_THAT(diagnostics.list(), SizeIs(1));
+    EXPECT_THAT(diagnostics.list()[0].message,
                 AllOf(HasSubstr("cond: the predicate varies over 'y'"),
                       HasSubstr("psum over 'y' (strict_test.cc:"), HasSubstr("by a pmax")));
   }
@@ -64,9 +64,9 @@ TEST_F(StrictTest, APredicateThatVariesOverWhatIsExchangedIsToldOrRefused) {
       AllOf(HasSubstr("while_loop: the predicate varies over 'x'"), HasSubstr("pmax over 'x'")));
 }
 
-TEST_F(StrictTest, APredicateThatIsTheSameWhereDataIsExchangedIsFine) {
+TEST_F(StrictTest, APredicateThatIsInvariantOverTheCollectivesAxisIsAccepted) {
   const strict_collectives strict;
-  const collect_diagnostics told;
+  const collect_diagnostics diagnostics;
   const Mesh mesh = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
   const auto f = shard_map(
       [](const Array& x) {
@@ -78,38 +78,38 @@ TEST_F(StrictTest, APredicateThatIsTheSameWhereDataIsExchangedIsFine) {
       },
       mesh, P("x", "y"), P("x"));
   EXPECT_THAT(jit(f)(array<float>({1, 2, 3, 4}, {2, 2})).get<float>(), ElementsAre(2, 7));
-  EXPECT_THAT(told.list(), IsEmpty());
+  EXPECT_THAT(diagnostics.list(), IsEmpty());
 }
 
-TEST_F(StrictTest, PsumsOfDerivativesAreTold) {
+TEST_F(StrictTest, PsumsThatDerivativesInsertAreReported) {
   const Mesh mesh = make_mesh({4}, {"d"}, {AxisType::kAuto});
   const Array w = array<float>({1, 2}),
               xs = reshape(array<float>({0, 1, 2, 3, 4, 5, 6, 7}), {4, 2});
-  const auto gradients = [&](bool apart) {
+  const auto gradients = [&](bool per_device) {
     return jit(shard_map(
-        [apart](const Array& w, const Array& x) {
+        [per_device](const Array& w, const Array& x) {
           const auto loss = [&](const Array& p) { return sum(p * x); };
-          return grad(loss)(apart ? lax::pcast(w, "d") : w);
+          return grad(loss)(per_device ? lax::pcast(w, "d") : w);
         },
-        mesh, {P(), P("d")}, apart ? P("d") : P()));
+        mesh, {P(), P("d")}, per_device ? P("d") : P()));
   };
   {
-    const collect_diagnostics told;
+    const collect_diagnostics diagnostics;
     EXPECT_THAT(gradients(false)(w, xs).get<float>(), ElementsAre(12, 16));
-    ASSERT_THAT(told.list(), SizeIs(1));
+    ASSERT_THAT(diagnostics.list(), SizeIs(1));
     EXPECT_THAT(
-        told.list()[0].message,
+        diagnostics.list()[0].message,
         AllOf(HasSubstr("inserts a psum over 'd' of a cotangent, f32[2]"),
               HasSubstr("8 B a device"), HasSubstr("(strict_test.cc:"), HasSubstr("by pcast")));
   }
-  const collect_diagnostics told;
+  const collect_diagnostics diagnostics;
   EXPECT_THAT(gradients(true)(w, xs).get<float>(), SizeIs(8));
-  EXPECT_THAT(told.list(), IsEmpty());
+  EXPECT_THAT(diagnostics.list(), IsEmpty());
   // A psum that the program itself contains is not reported.
   const auto whole =
       shard_map([](const Array& x) { return lax::psum(sum(x * x), "d"); }, mesh, P("d"), P());
   EXPECT_THAT(jit(grad(whole))(xs).get<float>()[3], 6);
-  EXPECT_THAT(told.list(), IsEmpty());
+  EXPECT_THAT(diagnostics.list(), IsEmpty());
 }
 
 TEST_F(StrictTest, ReplicationBeyondABudgetIsRefused) {

@@ -23,11 +23,11 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::Printed;
 
-class VisualizeTest : public testing::OnCluster {
+class VisualizeTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
     setenv("LC_ALL", "C", /*overwrite=*/1);  // makes the output use ASCII for lines
-    OnCluster::SetUp();
+    ClusterTest::SetUp();
     mesh_ = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
   }
 
@@ -78,7 +78,7 @@ TEST_F(VisualizeTest, DrawsAFunction) {
               HasSubstr("args[0] f32[8,4] P('x', None)"));
 }
 
-TEST_F(VisualizeTest, DrawsAValueInsideAFunctionOnceItIsCompiled) {
+TEST_F(VisualizeTest, DrawsAValueInsideAFunctionWhenTheFunctionIsCompiled) {
   int line = 0;
   const auto f = jit([&](Array a, Array w) {
     const Array h = matmul(a, w);
@@ -120,7 +120,7 @@ TEST_F(VisualizeTest, ChangesNeitherPlanNorResult) {
   EXPECT_EQ(looking.output_shardings(), not_looking.output_shardings());
 }
 
-TEST_F(VisualizeTest, PoliciesOfCheckpointDoNotKeepWhatIsLookedAt) {
+TEST_F(VisualizeTest, CheckpointPoliciesDoNotSaveInspectedValues) {
   const auto sines = [&](bool look) {
     const auto body = [look](Array a) {
       const Array s = sin(a);
@@ -140,7 +140,7 @@ TEST_F(VisualizeTest, PoliciesOfCheckpointDoNotKeepWhatIsLookedAt) {
   EXPECT_EQ(sines(true), sines(false)) << "it is computed again";
 }
 
-TEST_F(VisualizeTest, InspectsInEveryTransform) {
+TEST_F(VisualizeTest, InspectsInsideEveryTransform) {
   std::vector<std::string> seen;
   const auto look = [&](const Array& a) {
     inspect_array_sharding(a, [&](const api::Placement& p) { seen.push_back(p.spec.ToString()); });
@@ -184,7 +184,7 @@ TEST_F(VisualizeTest, InspectsInEveryTransform) {
   EXPECT_THAT(take(), ElementsAre("P('x', None)"));
 }
 
-TEST_F(VisualizeTest, OfAVmapOnlyTheBatchIsThere) {
+TEST_F(VisualizeTest, VisualizeInsideVmapDrawsTheWholeBatch) {
   const std::string printed = Printed([&] {
     jit(vmap([&](Array a) {
       visualize(a);
@@ -194,7 +194,7 @@ TEST_F(VisualizeTest, OfAVmapOnlyTheBatchIsThere) {
   EXPECT_THAT(printed, AllOf(HasSubstr("f32[8,4] P('x', None)"), HasSubstr("| 0,1 | 0:4")));
 }
 
-TEST_F(VisualizeTest, InAShardMapEachPlaceHasItsOwn) {
+TEST_F(VisualizeTest, VisualizeInsideShardMapDrawsEachShard) {
   const Array x = put(ones({8, 4}), mesh_, P("x", "y"));
   int line = 0;
   const auto body = [&](Array a) {
@@ -223,7 +223,7 @@ TEST_F(VisualizeTest, InAShardMapEachPlaceHasItsOwn) {
 )");
 }
 
-TEST_F(VisualizeTest, WritesDownWhatThePlannerChose) {
+TEST_F(VisualizeTest, ExplainAsExplicitPrintsThePlannersShardings) {
   const Array x = put(ones({8, 4}), mesh_, P("x", "y")), w = put(ones({4, 6}), mesh_, P("y"));
   int line = 0;
   const auto f = [&](Array a, Array b) {

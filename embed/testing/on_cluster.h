@@ -1,6 +1,6 @@
 // A fixture for tests of the SDK that run programs. It provides a cluster of at least four devices:
-// the one that TESSERA_SUITE_ADDRESS names, over gRPC, or one in this process. The session of the
-// cluster is the default session.
+// the cluster that TESSERA_SUITE_ADDRESS names, over gRPC, or a cluster in this process. The
+// session of the cluster is the default session.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 namespace tessera::testing {
 
-class OnCluster : public ::testing::Test {
+class ClusterTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* const address = std::getenv("TESSERA_SUITE_ADDRESS");

@@ -14,13 +14,13 @@
 
 namespace tessera::pjrt {
 
-const char kDouble[] = R"(
+const char kTwiceProgram[] = R"(
 func main(%a: f32[2,2]) -> (f32[2,2]) {
   %b = add(%a, %a)
   return %b
 }
 )";
-const char kSharded[] = R"(
+const char kShardedProgram[] = R"(
 mesh (x=4)
 func main(%a: f32[8] P('x'), %b: f32[]) -> (f32[8] P('x'), f32[]) {
   %c = broadcast_in_dim(%b) {shape=[8], broadcast_dimensions=[]}
@@ -30,33 +30,33 @@ func main(%a: f32[8] P('x'), %b: f32[]) -> (f32[8] P('x'), f32[]) {
 }
 )";
 
-std::array<std::atomic<bool>, kNumFunctions>& Called() {
+std::array<std::atomic<bool>, kNumFunctions>& CalledFunctions() {
   static std::array<std::atomic<bool>, kNumFunctions> called;
   return called;
 }
 
-std::string Take(Error* error, int* code) {
+std::string TakeMessage(Error* error, int* code) {
   if (error == nullptr) return "";
-  auto message = Make<Error_Message_Args>();
+  auto message = MakeArgs<Error_Message_Args>();
   message.error = error;
   Call(kError_Message, &message);
   std::string text(message.message, message.message_size);
-  auto get = Make<Error_GetCode_Args>();
+  auto get = MakeArgs<Error_GetCode_Args>();
   get.error = error;
   EXPECT_EQ(Call(kError_GetCode, &get), nullptr);
   if (code != nullptr) *code = get.code;
-  auto payloads = Make<Error_ForEachPayload_Args>();
+  auto payloads = MakeArgs<Error_ForEachPayload_Args>();
   payloads.error = error;
   payloads.visitor = [](const char*, size_t, const char*, size_t, void*) {};
   EXPECT_EQ(Call(kError_ForEachPayload, &payloads), nullptr);
-  auto destroy = Make<Error_Destroy_Args>();
+  auto destroy = MakeArgs<Error_Destroy_Args>();
   destroy.error = error;
   Call(kError_Destroy, &destroy);
   return text;
 }
 
-NamedValue Option(const char* name, int64_t value) {
-  auto option = Make<NamedValue>();
+NamedValue IntOption(const char* name, int64_t value) {
+  auto option = MakeArgs<NamedValue>();
   option.name = name;
   option.name_size = std::strlen(name);
   option.type = kInt64;
@@ -73,37 +73,37 @@ std::string Await(Event* event) {
     absl::Notification* done;
     std::string error;
   } state{&done, ""};
-  auto ready = Make<Event_OnReady_Args>();
+  auto ready = MakeArgs<Event_OnReady_Args>();
   ready.event = event;
   ready.user_arg = &state;
   ready.callback = [](Error* error, void* p) {
-    static_cast<State*>(p)->error = Take(error);
+    static_cast<State*>(p)->error = TakeMessage(error);
     static_cast<State*>(p)->done->Notify();
   };
   EXPECT_CALL_OK(kEvent_OnReady, &ready);
   EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
-  auto is_ready = Make<Event_IsReady_Args>();
+  auto is_ready = MakeArgs<Event_IsReady_Args>();
   is_ready.event = event;
   EXPECT_CALL_OK(kEvent_IsReady, &is_ready);
   EXPECT_TRUE(is_ready.is_ready);
-  auto error = Make<Event_Error_Args>();
+  auto error = MakeArgs<Event_Error_Args>();
   error.event = event;
-  EXPECT_EQ(Take(Call(kEvent_Error, &error)), state.error);
-  auto destroy = Make<Event_Destroy_Args>();
+  EXPECT_EQ(TakeMessage(Call(kEvent_Error, &error)), state.error);
+  auto destroy = MakeArgs<Event_Destroy_Args>();
   destroy.event = event;
   EXPECT_CALL_OK(kEvent_Destroy, &destroy);
   return state.error;
 }
 
-std::string Artifact(const std::string& name) {
+std::string ReadArtifactFile(const std::string& name) {
   std::ifstream in(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"), std::ios::binary);
   EXPECT_TRUE(in.good()) << name;
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-Client* PjrtTest::Open() {
-  const NamedValue options[] = {Option("embedded", 4)};
-  auto create = Make<Client_Create_Args>();
+Client* PjrtTest::OpenClient() {
+  const NamedValue options[] = {IntOption("embedded", 4)};
+  auto create = MakeArgs<Client_Create_Args>();
   create.create_options = options;
   create.num_options = 1;
   EXPECT_CALL_OK(kClient_Create, &create);
@@ -111,11 +111,11 @@ Client* PjrtTest::Open() {
 }
 
 void PjrtTest::SetUp() {
-  auto initialize = Make<Plugin_Initialize_Args>();
+  auto initialize = MakeArgs<Plugin_Initialize_Args>();
   EXPECT_CALL_OK(kPlugin_Initialize, &initialize);
-  client_ = Open();
+  client_ = OpenClient();
   ASSERT_NE(client_, nullptr);
-  auto devices = Make<Client_Devices_Args>();
+  auto devices = MakeArgs<Client_Devices_Args>();
   devices.client = client_;
   EXPECT_CALL_OK(kClient_Devices, &devices);
   devices_.assign(devices.devices, devices.devices + devices.num_devices);
@@ -127,26 +127,26 @@ void PjrtTest::Close() {
   {
     absl::MutexLock lock(&mu_);
     for (Buffer* buffer : buffers_) {
-      auto destroy = Make<Buffer_Destroy_Args>();
+      auto destroy = MakeArgs<Buffer_Destroy_Args>();
       destroy.buffer = buffer;
       EXPECT_CALL_OK(kBuffer_Destroy, &destroy);
     }
     buffers_.clear();
   }
   for (LoadedExecutable* executable : executables_) {
-    auto destroy = Make<LoadedExecutable_Destroy_Args>();
+    auto destroy = MakeArgs<LoadedExecutable_Destroy_Args>();
     destroy.executable = executable;
     EXPECT_CALL_OK(kLoadedExecutable_Destroy, &destroy);
   }
   executables_.clear();
-  auto destroy = Make<Client_Destroy_Args>();
+  auto destroy = MakeArgs<Client_Destroy_Args>();
   destroy.client = client_;
   EXPECT_CALL_OK(kClient_Destroy, &destroy);
   client_ = nullptr;
 }
 
 Memory* PjrtTest::MemoryOf(Device* device) {
-  auto memory = Make<Device_DefaultMemory_Args>();
+  auto memory = MakeArgs<Device_DefaultMemory_Args>();
   memory.device = device;
   EXPECT_CALL_OK(kDevice_DefaultMemory, &memory);
   return memory.memory;
@@ -154,7 +154,7 @@ Memory* PjrtTest::MemoryOf(Device* device) {
 
 Buffer* PjrtTest::Put(const std::vector<float>& values, std::vector<int64_t> dims, Device* device,
                       std::vector<int64_t> byte_strides) {
-  auto put = Make<Client_BufferFromHostBuffer_Args>();
+  auto put = MakeArgs<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
   put.data = values.data();
   put.type = kF32;
@@ -170,7 +170,7 @@ Buffer* PjrtTest::Put(const std::vector<float>& values, std::vector<int64_t> dim
 }
 
 Buffer* PjrtTest::PutBool(bool value) {
-  auto put = Make<Client_BufferFromHostBuffer_Args>();
+  auto put = MakeArgs<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
   put.data = &value;
   put.type = kPred;
@@ -181,31 +181,33 @@ Buffer* PjrtTest::PutBool(bool value) {
   return put.buffer;
 }
 
-std::string PjrtTest::ReadError(Buffer* buffer, std::vector<float>* out) {
-  auto read = Make<Buffer_ToHostBuffer_Args>();
+std::string PjrtTest::TryRead(Buffer* buffer, std::vector<float>* out) {
+  auto read = MakeArgs<Buffer_ToHostBuffer_Args>();
   read.src = buffer;
-  if (std::string error = Take(Call(kBuffer_ToHostBuffer, &read)); !error.empty()) return error;
+  if (std::string error = TakeMessage(Call(kBuffer_ToHostBuffer, &read)); !error.empty())
+    return error;
   out->assign(read.dst_size / sizeof(float), -1);
   if (out->empty()) return "";  // An empty vector has no memory to pass as the destination.
   read.dst = out->data();
-  if (std::string error = Take(Call(kBuffer_ToHostBuffer, &read)); !error.empty()) return error;
+  if (std::string error = TakeMessage(Call(kBuffer_ToHostBuffer, &read)); !error.empty())
+    return error;
   return Await(read.event);
 }
 std::vector<float> PjrtTest::Read(Buffer* buffer) {
   std::vector<float> out;
-  EXPECT_EQ(ReadError(buffer, &out), "");
+  EXPECT_EQ(TryRead(buffer, &out), "");
   return out;
 }
 
 Error* PjrtTest::TryCompile(const std::string& code, const std::string& options,
                             LoadedExecutable** executable) {
-  auto program = Make<ProgramBytes>();
+  auto program = MakeArgs<ProgramBytes>();
   std::string bytes = code;
   program.code = bytes.data();
   program.code_size = bytes.size();
   program.format = "mlir";
   program.format_size = 4;
-  auto compile = Make<Client_Compile_Args>();
+  auto compile = MakeArgs<Client_Compile_Args>();
   compile.client = client_;
   compile.program = &program;
   compile.compile_options = options.data();
@@ -227,27 +229,27 @@ Error* PjrtTest::TryCompileText(const std::string& text, LoadedExecutable** exec
 
 LoadedExecutable* PjrtTest::Compile(const std::string& text) {
   LoadedExecutable* executable = nullptr;
-  EXPECT_EQ(Take(TryCompileText(text, &executable)), "");
+  EXPECT_EQ(TakeMessage(TryCompileText(text, &executable)), "");
   return executable;
 }
 
 // Builds the nested lists of pointers that the table takes: one list of arguments and one list of
 // outputs for each device. The outputs are kept even if the run fails later, because a framework
 // must destroy them as well.
-PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
-                            const std::vector<std::vector<Buffer*>>& args, size_t num_outputs,
-                            const std::vector<int64_t>& keep, bool wait) {
-  auto options = Make<ExecuteOptions>();
+PjrtTest::RunResult PjrtTest::Run(LoadedExecutable* executable,
+                                  const std::vector<std::vector<Buffer*>>& args, size_t num_outputs,
+                                  const std::vector<int64_t>& keep, bool wait) {
+  auto options = MakeArgs<ExecuteOptions>();
   options.non_donatable_input_indices = keep.data();
   options.num_non_donatable_input_indices = keep.size();
   std::vector<Buffer* const*> lists;
   for (const auto& list : args) lists.push_back(list.data());
-  Ran out;
+  RunResult out;
   out.outputs.assign(args.size(), std::vector<Buffer*>(num_outputs));
   std::vector<Buffer**> output_lists;
   for (auto& list : out.outputs) output_lists.push_back(list.data());
   std::vector<Event*> complete(args.size());
-  auto run = Make<LoadedExecutable_Execute_Args>();
+  auto run = MakeArgs<LoadedExecutable_Execute_Args>();
   run.executable = executable;
   run.options = &options;
   run.argument_lists = lists.data();
@@ -255,7 +257,7 @@ PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
   run.num_args = args.empty() ? 0 : args[0].size();
   run.output_lists = output_lists.data();
   run.device_complete_events = complete.data();
-  out.error = Take(Call(kLoadedExecutable_Execute, &run));
+  out.error = TakeMessage(Call(kLoadedExecutable_Execute, &run));
   if (!out.error.empty()) {
     out.outputs.clear();
     return out;
@@ -264,7 +266,7 @@ PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
     if (wait) {
       out.error = Await(event);
     } else {
-      Ask<Event_Destroy_Args>(kEvent_Destroy, &Event_Destroy_Args::event, event);
+      CallWithObject<Event_Destroy_Args>(kEvent_Destroy, &Event_Destroy_Args::event, event);
     }
   }
   for (const auto& list : out.outputs) {
@@ -274,7 +276,7 @@ PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
 }
 
 bool PjrtTest::IsDeleted(Buffer* buffer) {
-  auto deleted = Make<Buffer_IsDeleted_Args>();
+  auto deleted = MakeArgs<Buffer_IsDeleted_Args>();
   deleted.buffer = buffer;
   EXPECT_CALL_OK(kBuffer_IsDeleted, &deleted);
   return deleted.is_deleted;
@@ -286,10 +288,11 @@ void PjrtTest::Keep(Buffer* buffer) {
 }
 
 std::string PjrtTest::TryCopy(Buffer* from, Device* to, Buffer** copied) {
-  auto copy = Make<Buffer_CopyToMemory_Args>();
+  auto copy = MakeArgs<Buffer_CopyToMemory_Args>();
   copy.buffer = from;
   copy.dst_memory = MemoryOf(to);
-  if (std::string error = Take(Call(kBuffer_CopyToMemory, &copy)); !error.empty()) return error;
+  if (std::string error = TakeMessage(Call(kBuffer_CopyToMemory, &copy)); !error.empty())
+    return error;
   Keep(copy.dst_buffer);
   *copied = copy.dst_buffer;
   return "";
