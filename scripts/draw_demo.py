@@ -30,7 +30,7 @@ class Plan:
             count, total = self.collectives.get((op, axis), (0, 0))
             self.collectives[(op, axis)] = (count + 1, total + int(size))
         self.sent = int(re.search(r"bytes sent per device: (\d+)", text)[1])
-        self.memory = int(re.search(r"memory per device: (\d+) B", text)[1])
+        self.memory = int(re.search(r"memory per device: at most (\d+) B", text)[1])
 
 
 class Svg:

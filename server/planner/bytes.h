@@ -7,9 +7,9 @@
 
 namespace tessera::server::planner {
 
-// Returns bytes * times / by. Requires: no argument is negative, and by > 0.
-inline int64_t Times(int64_t bytes, int64_t times, int64_t by = 1) {
-  const __int128 product = static_cast<__int128>(bytes) * times / by;
+// Returns bytes * factor / divisor. Requires: no argument is negative, and divisor > 0.
+inline int64_t Times(int64_t bytes, int64_t factor, int64_t divisor = 1) {
+  const __int128 product = static_cast<__int128>(bytes) * factor / divisor;
   return static_cast<int64_t>(std::min<__int128>(product, std::numeric_limits<int64_t>::max()));
 }
 inline int64_t Plus(int64_t a, int64_t b) {

@@ -20,19 +20,19 @@ using ir::Function;
 using ir::Op;
 using ir::ValueId;
 
-// ---- Assumed figures of each kind of device. ----
+// ---- Assumed speeds of each kind of device. ----
 
-struct Assumed {
+struct AssumedSpeeds {
   std::string_view kind;
-  double flops_per_s, bytes_per_s, narrow_speedup, op_s;
+  double flops_per_s, bytes_per_s, narrow_speedup, kernel_start_s;
   core::LinkFigures in_executor, in_host, between_hosts;
 };
 constexpr double kGiga = 1e9, kMicro = 1e-6;
-// The figures for "cpu" are those of one core of a server with its part of the memory's bandwidth,
-// of sockets between the executors of a host, and of 10 Gbit/s Ethernet between hosts. The figures
-// for "gpu" are of an accelerator with direct links to others in its host, and a network of 200
-// Gbit/s between hosts.
-constexpr Assumed kAssumed[] = {
+// The speeds for "cpu" are those of one core of a server with its part of the memory's bandwidth,
+// of sockets between the executors of a host, and of 10 Gbit/s Ethernet between hosts. The speeds
+// for "gpu" are those of an accelerator with direct links to others in its host, and of a network
+// of 200 Gbit/s between hosts.
+constexpr AssumedSpeeds kAssumed[] = {
     {"cpu",
      100 * kGiga,
      20 * kGiga,
@@ -50,26 +50,26 @@ constexpr Assumed kAssumed[] = {
      {200 * kGiga, 10 * kMicro},
      {20 * kGiga, 25 * kMicro}},
 };
-const Assumed& AssumedFor(std::string_view kind) {
-  for (const Assumed& row : kAssumed)
+const AssumedSpeeds& AssumedFor(std::string_view kind) {
+  for (const AssumedSpeeds& row : kAssumed)
     if (row.kind == kind) return row;
   return kAssumed[0];
 }
 
 // Returns whether the devices are on several hosts of which at least one has several executors.
-bool IsMixed(const std::vector<core::ClusterSnapshot::Device>& devices) {
-  std::map<std::string_view, std::string_view> executor_on;  // first executor of each host
+bool HasLinksOfTwoKinds(const std::vector<core::ClusterSnapshot::Device>& devices) {
+  std::map<std::string_view, std::string_view> first_executor;  // by host
   bool shares_host = false;
   for (const core::ClusterSnapshot::Device& d : devices)
-    shares_host |= executor_on.try_emplace(d.host, d.executor).first->second != d.executor;
-  return shares_host && executor_on.size() > 1;
+    shares_host |= first_executor.try_emplace(d.host, d.executor).first->second != d.executor;
+  return shares_host && first_executor.size() > 1;
 }
 
 // Returns the slowest link between neighbours along an axis of size `size`. Neighbours are devices
 // whose indices in `devices` differ by `stride`.
-AxisLink LinkAlong(const Assumed& assumed,
+AxisLink LinkAlong(const AssumedSpeeds& assumed,
                    const std::vector<core::ClusterSnapshot::Device>& devices, int64_t size,
-                   int64_t stride, bool is_mixed) {
+                   int64_t stride, bool has_links_of_two_kinds) {
   using Device = core::ClusterSnapshot::Device;
   bool leaves_executor = false, leaves_host = false;
   for (size_t i = 0; i + stride < devices.size(); ++i) {
@@ -82,7 +82,7 @@ AxisLink LinkAlong(const Assumed& assumed,
   AxisLink out{leaves_host       ? assumed.between_hosts
                : leaves_executor ? assumed.in_host
                                  : assumed.in_executor};
-  if (leaves_executor && is_mixed) return out;
+  if (leaves_executor && has_links_of_two_kinds) return out;
   core::LinkFigures slowest;
   for (const Device& d : devices) {
     const core::LinkFigures& link = leaves_executor ? d.between_executors : d.in_executor;
@@ -101,7 +101,9 @@ AxisLink LinkAlong(const Assumed& assumed,
 
 double BytesOf(const Function& f, ValueId v) { return static_cast<double>(f.types[v].num_bytes()); }
 
-ir::Cost RunCost(const Function& f, const Op& op) {
+// Returns the cost of one run of the op: its cost by the op table, without bytes that it does not
+// read.
+ir::Cost CostOfRun(const Function& f, const Op& op) {
   ir::Cost cost = ir::CostOf(f, op);
   // An op with an index map only moves elements, and reads only those that it moves, for example
   // one row of a large table. So each operand counts with at most the bytes of the result.
@@ -133,27 +135,27 @@ std::vector<bool> StoredValues(const Function& f) {
 
 class Predictor {
  public:
-  explicit Predictor(const Figures& figures) : figures_(figures) {}
+  explicit Predictor(const Speeds& speeds) : speeds_(speeds) {}
 
   struct Tally {
-    double compute_s = 0, exchange_s = 0;
+    double compute_s = 0, collective_s = 0;
     double flops = 0, bytes = 0;
-    bool unknown_loops = false;
+    bool has_unknown_loops = false;
     std::vector<OpTime> lines;  // one line for each name of an op and call site
     std::map<std::tuple<std::string, const char*, int>, size_t> line_of;
 
-    void Add(OpTime one) {
-      (one.is_exchange ? exchange_s : compute_s) += one.seconds;
+    void Add(OpTime line) {
+      (line.is_collective ? collective_s : compute_s) += line.seconds;
       const auto [at, is_new] =
-          line_of.try_emplace({one.op, one.site.file, one.site.line}, lines.size());
+          line_of.try_emplace({line.op, line.site.file, line.site.line}, lines.size());
       if (is_new) {
-        lines.push_back(std::move(one));
+        lines.push_back(std::move(line));
       } else {
-        lines[at->second].runs = Plus(lines[at->second].runs, one.runs);
-        lines[at->second].seconds += one.seconds;
+        lines[at->second].runs = Plus(lines[at->second].runs, line.runs);
+        lines[at->second].seconds += line.seconds;
       }
     }
-    double seconds() const { return compute_s + exchange_s; }
+    double seconds() const { return compute_s + collective_s; }
   };
 
   // Adds the time of `runs` runs of the function to the tally.
@@ -165,37 +167,37 @@ class Predictor {
         VisitRegions(f, op, runs, out);
         continue;
       }
-      const bool is_exchange =
+      const bool is_collective =
           op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
-      const OpCost cost = is_exchange ? OpCost{ExchangeSeconds(f, op)} : CostOfOp(f, op, stored);
-      const double each = cost.seconds;
+      const OpCost cost =
+          is_collective ? OpCost{CollectiveSeconds(f, op)} : CostOfOp(f, op, stored);
       out->flops += cost.flops * static_cast<double>(runs);
       out->bytes += cost.bytes * static_cast<double>(runs);
-      if (each > 0)
-        out->Add({std::string(op.def->name), f.sites[i], runs, each * static_cast<double>(runs),
-                  is_exchange});
+      if (cost.seconds > 0)
+        out->Add({std::string(op.def->name), f.sites[i], runs,
+                  cost.seconds * static_cast<double>(runs), is_collective});
     }
   }
 
  private:
   void VisitRegions(const Function& f, const Op& op, int64_t runs, Tally* out) const {
     const int64_t trips = ir::DataFlowOf(f, op).trip_count;
-    if (trips == ir::kUnknownTripCount) out->unknown_loops = true;
-    const int64_t inside = trips == ir::kUnknownTripCount ? runs : Times(runs, trips);
+    if (trips == ir::kUnknownTripCount) out->has_unknown_loops = true;
+    const int64_t region_runs = trips == ir::kUnknownTripCount ? runs : Times(runs, trips);
     if (op.def->RoleOf(0) != ir::RegionRole::kBranch) {
-      for (const ir::FunctionRef& region : op.regions) Visit(*region, inside, out);
+      for (const ir::FunctionRef& region : op.regions) Visit(*region, region_runs, out);
       return;
     }
     Tally longest;
     for (const ir::FunctionRef& branch : op.regions) {
       Tally tally;
-      Visit(*branch, inside, &tally);
+      Visit(*branch, region_runs, &tally);
       if (tally.seconds() > longest.seconds()) longest = std::move(tally);
     }
     for (OpTime& line : longest.lines) out->Add(std::move(line));
     out->flops += longest.flops;
     out->bytes += longest.bytes;
-    out->unknown_loops |= longest.unknown_loops;
+    out->has_unknown_loops |= longest.has_unknown_loops;
   }
 
   // Returns whether the op takes no time: it has no operands, or its result is its operand with
@@ -215,7 +217,7 @@ class Predictor {
   };
   OpCost CostOfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {
     if (IsFree(f, op)) return {};
-    ir::Cost cost = RunCost(f, op);
+    ir::Cost cost = CostOfRun(f, op);
     if (cost.flops == 0 && cost.bytes == 0) return {};
     bool starts_kernel = op.results.empty();
     for (auto v = op.operands.begin(); v != op.operands.end(); ++v)
@@ -225,24 +227,24 @@ class Predictor {
       if (!stored[v]) cost.bytes -= BytesOf(f, v);
       starts_kernel |= stored[v];
     }
-    double flops_per_s = figures_.flops_per_s;
+    double flops_per_s = speeds_.flops_per_s;
     if (op.def->family == ir::Family::kContraction &&
         ir::ByteWidth(f.types[op.operands[0]].dtype) <= 2)
-      flops_per_s *= figures_.narrow_speedup;
+      flops_per_s *= speeds_.narrow_speedup;
     const double bytes = std::max(cost.bytes, 0.0);
-    return {std::max(cost.flops / flops_per_s, bytes / figures_.bytes_per_s) +
-                (starts_kernel ? figures_.op_s : 0),
+    return {std::max(cost.flops / flops_per_s, bytes / speeds_.bytes_per_s) +
+                (starts_kernel ? speeds_.kernel_start_s : 0),
             cost.flops, bytes};
   }
 
-  double ExchangeSeconds(const Function& f, const Op& op) const {
+  double CollectiveSeconds(const Function& f, const Op& op) const {
     const ir::AxisList& axes = op.attrs.Strings("axes");
     const int64_t n = f.scope.mesh.SizeOf(axes);
     if (n <= 1) return 0;
-    core::LinkFigures link{figures_.bytes_per_s, 0};
+    core::LinkFigures link{speeds_.bytes_per_s, 0};
     for (const std::string& axis : axes) {
-      const auto known = figures_.links.find(axis);
-      if (known == figures_.links.end() || f.scope.mesh.SizeOf(axis) == 1) continue;
+      const auto known = speeds_.links.find(axis);
+      if (known == speeds_.links.end() || f.scope.mesh.SizeOf(axis) == 1) continue;
       link.bytes_per_s = std::min(link.bytes_per_s, known->second.figures.bytes_per_s);
       link.latency_s = std::max(link.latency_s, known->second.figures.latency_s);
     }
@@ -252,55 +254,56 @@ class Predictor {
     return static_cast<double>(BytesSent(f, op, n)) / link.bytes_per_s + rounds * link.latency_s;
   }
 
-  const Figures& figures_;
+  const Speeds& speeds_;
 };
 
 }  // namespace
 
 // All devices run the same program at the same time, so the slowest one sets the pace. Measured and
-// assumed figures of devices are not mixed: if one device has measured nothing, all are assumed,
-// because a comparison of the two would mean nothing. Each link is decided on its own.
-Figures FiguresOf(const core::ClusterSnapshot& cluster, const ir::Mesh& mesh) {
+// assumed speeds of devices are not mixed, because a comparison of the two would mean nothing: if
+// one device has measured nothing, the speeds of all devices are assumed. Each link is decided on
+// its own.
+Speeds SpeedsOf(const core::ClusterSnapshot& cluster, const ir::Mesh& mesh) {
   const std::string kind = !cluster.devices.empty() ? cluster.devices[0].kind : "gpu";
-  const Assumed& assumed = AssumedFor(kind);
-  Figures out{.kind = std::string(assumed.kind),
-              .narrow_speedup = assumed.narrow_speedup,
-              .op_s = assumed.op_s,
-              .measured = !cluster.devices.empty(),
-              .links = {}};
+  const AssumedSpeeds& assumed = AssumedFor(kind);
+  Speeds out{.kind = std::string(assumed.kind),
+             .narrow_speedup = assumed.narrow_speedup,
+             .kernel_start_s = assumed.kernel_start_s,
+             .measured = !cluster.devices.empty(),
+             .links = {}};
   for (const core::ClusterSnapshot::Device& d : cluster.devices) {
     if (d.flops_per_s <= 0 || d.bytes_per_s <= 0) {
       out.measured = false;
       break;
     }
-    const auto least = [](double* into, double value) {
-      *into = *into > 0 ? std::min(*into, value) : value;
+    const auto keep_least = [](double* least, double value) {
+      *least = *least > 0 ? std::min(*least, value) : value;
     };
-    least(&out.flops_per_s, d.flops_per_s);
-    least(&out.bytes_per_s, d.bytes_per_s);
+    keep_least(&out.flops_per_s, d.flops_per_s);
+    keep_least(&out.bytes_per_s, d.bytes_per_s);
   }
   if (!out.measured) {
     out.flops_per_s = assumed.flops_per_s;
     out.bytes_per_s = assumed.bytes_per_s;
   }
-  const bool is_mixed = IsMixed(cluster.devices);
+  const bool has_links_of_two_kinds = HasLinksOfTwoKinds(cluster.devices);
   int64_t stride = mesh.num_devices();
   for (const ir::MeshAxis& axis : mesh.axes) {
     stride /= std::max<int64_t>(axis.size, 1);
-    out.links[axis.name] =
-        LinkAlong(assumed, cluster.devices, axis.size, std::max<int64_t>(stride, 1), is_mixed);
+    out.links[axis.name] = LinkAlong(assumed, cluster.devices, axis.size,
+                                     std::max<int64_t>(stride, 1), has_links_of_two_kinds);
   }
   return out;
 }
 
-PredictedTime PredictTime(const Function& f, const Figures& figures, size_t num_largest) {
+PredictedTime PredictTime(const Function& f, const Speeds& speeds, size_t num_largest) {
   Predictor::Tally tally;
-  Predictor(figures).Visit(f, 1, &tally);
+  Predictor(speeds).Visit(f, 1, &tally);
   PredictedTime out{.compute_s = tally.compute_s,
-                    .exchange_s = tally.exchange_s,
+                    .collective_s = tally.collective_s,
                     .flops = tally.flops,
                     .bytes = tally.bytes,
-                    .has_unknown_loops = tally.unknown_loops,
+                    .has_unknown_loops = tally.has_unknown_loops,
                     .largest = std::move(tally.lines)};
   std::stable_sort(out.largest.begin(), out.largest.end(),
                    [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });

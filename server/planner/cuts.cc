@@ -97,10 +97,10 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
   consider(no_in, out);
   constexpr size_t kOperandsMax = 8;  // bounds the time, which is quadratic in the operands
   for (size_t k = 0; k < in.size() && in.size() > 1 && in.size() <= kOperandsMax; ++k) {
-    std::vector<DimAxes> one = no_in;
-    one[k] = in[k];
-    consider(one, no_out);
-    consider(one, out);
+    std::vector<DimAxes> one_in = no_in;
+    one_in[k] = in[k];
+    consider(one_in, no_out);
+    consider(one_in, out);
   }
   return best;
 }
@@ -129,11 +129,11 @@ bool GivesTerms(const Function& f, const Op& op) {
 
 }  // namespace
 
-// Walks over the ops in order. For each it chooses the axes of its factors, then whether it goes on
-// with the terms of its operands. The sum of a value's terms may wait only if the value has a
-// single reader and its shards need not be moved. All other sums are completed right after the op,
-// so that exchanges begin early. At last, if a single reader wants blocks of the sum, the sum is
-// completed to these blocks by a reduce-scatter.
+// Walks over the ops in order. For each op, chooses the axes of its factors, then whether the op
+// takes the terms of its operands as they are. The sum of a value's terms may wait only if the
+// value has a single reader and its shards need not be moved. All other sums are completed right
+// after the op, so that exchanges begin early. At last, if a single reader wants blocks of the sum,
+// the sum is completed to these blocks by a reduce-scatter.
 CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
                  const std::vector<DimAxes>& wanted) {
   CutPlan plan;
@@ -160,7 +160,7 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     };
     // These terms follow from the operands' types. Other terms are decided below.
     for (const ValueId v : op.operands)
-      for (std::string& axis : TermsOf(f, v))
+      for (std::string& axis : TermAxesOf(f, v))
         if (DimOf({cut.carried}, axis) < 0) cut.carried.push_back(std::move(axis));
     const bool typed = !cut.carried.empty();
     if (!typed && !op.operands.empty() && !pending[op.operands[0]].empty() && GivesTerms(f, op)) {
@@ -178,7 +178,7 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     if (terms.empty()) continue;
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
-      if (!TermsOf(f, v).empty()) continue;
+      if (!TermAxesOf(f, v).empty()) continue;
       plan.complete_to[v] = s.shardings[v];
       // If the result has to be moved, or is cut by these axes, its sum is completed on the way.
       if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.shardings[v] &&

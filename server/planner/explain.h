@@ -14,23 +14,23 @@
 namespace tessera::server::planner {
 
 // The parts of a plan that the explanation needs. In the text, arguments with the same type and
-// sharding share a line, and so do such results. The line has the bytes that each of them takes on
-// a device:
+// sharding share a line, and so do results with the same type and sharding. The line has the bytes
+// that each argument or result takes on a device:
 //
 //   args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device
 //   argument 0..2,7 (4): f32[8] P('x') 16 B a device         (without names)
 //
-// In JSON each has an entry of its own.
-struct Explained {
+// In JSON each argument and each result has an entry of its own.
+struct ExplainedPlan {
   const ir::Program& program;
-  const PartitionedProgram& device;
+  const PartitionedProgram& partitioned;
   const MemoryBound& memory;
-  const Figures& figures;
+  const Speeds& speeds;
   const PredictedTime& time;
   // If positive, the devices are absent ones with this much memory each.
   int64_t absent_device_memory_bytes = 0;
 };
-std::string ExplainText(const Explained& plan);
-std::string ExplainJson(const Explained& plan);
+std::string ExplainText(const ExplainedPlan& plan);
+std::string ExplainJson(const ExplainedPlan& plan);
 
 }  // namespace tessera::server::planner

@@ -1,5 +1,5 @@
 // Finds the explicit form of an op by type inference: it tries forms, the simplest first, until the
-// inferred types have the plan's shardings. The partitioner calls it for the notes that
+// inferred types have the plan's shardings. The partitioner calls it for the explanations that
 // `--as-explicit` shows.
 #include "server/planner/explicit_form.h"
 
@@ -32,10 +32,10 @@ bool TakesOutSharding(const ir::OpDef& def) {
   });
 }
 
-class Form {
+class ExplicitFormFinder {
  public:
-  Form(const ir::Function& f, const ir::Op& op, const std::vector<DimAxes>& operands,
-       const std::vector<DimAxes>& results)
+  ExplicitFormFinder(const ir::Function& f, const ir::Op& op, const std::vector<DimAxes>& operands,
+                     const std::vector<DimAxes>& results)
       : f_(f), op_(op), operands_(operands), results_(results), scope_(f.scope) {
     scope_.mesh =
         f.scope.mesh.With(f.scope.mesh.AxesOfType(ir::AxisType::kAuto), ir::AxisType::kExplicit);
@@ -43,19 +43,20 @@ class Form {
 
   // Returns the form with the operands at the shardings `at`, or nullopt if type inference refuses
   // these operands.
-  std::optional<ExplicitForm> With(const std::vector<DimAxes>& at) const {
+  std::optional<ExplicitForm> FormWith(const std::vector<DimAxes>& at) const {
     ExplicitForm form;
     std::vector<ir::Type> in;
     for (size_t i = 0; i < at.size(); ++i) {
       in.push_back(WithSharding(f_.type(op_.operands[i]), at[i]));
       if (at[i] != operands_[i]) form.operands.emplace_back(i, SpecFrom(at[i]));
     }
-    const std::optional<std::vector<int>> differ = Differing(in, op_.attrs);
+    const std::optional<std::vector<int>> differ = DifferingResults(in, op_.attrs);
     if (differ && differ->empty()) return form;
     if (results_.size() == 1 && TakesOutSharding(*op_.def)) {
       ir::Attrs attrs = op_.attrs;
       attrs.Set("out_sharding", SpecFrom(results_[0]));
-      if (const auto given = Differing(in, attrs); given && given->empty()) {
+      if (const auto still_differ = DifferingResults(in, attrs);
+          still_differ && still_differ->empty()) {
         form.out_sharding = SpecFrom(results_[0]);
         return form;
       }
@@ -68,8 +69,8 @@ class Form {
  private:
   // Returns the results whose inferred sharding differs from the plan's, or nullopt if type
   // inference refuses the operands.
-  std::optional<std::vector<int>> Differing(const std::vector<ir::Type>& in,
-                                            const ir::Attrs& attrs) const {
+  std::optional<std::vector<int>> DifferingResults(const std::vector<ir::Type>& in,
+                                                   const ir::Attrs& attrs) const {
     const absl::StatusOr<std::vector<ir::Type>> types =
         ir::InferTypes(*op_.def, scope_, in, attrs, op_.regions);
     if (!types.ok()) return std::nullopt;
@@ -93,17 +94,17 @@ ExplicitForm ExplicitFormOf(const ir::Function& f, const ir::Op& op,
                             const std::vector<DimAxes>& operands,
                             const std::vector<DimAxes>& wanted,
                             const std::vector<DimAxes>& results) {
-  const Form form(f, op, operands, results);
+  const ExplicitFormFinder finder(f, op, operands, results);
   std::vector<DimAxes> whole;
   for (const DimAxes& dims : operands) whole.emplace_back(dims.size());
-  // First tries the operands with the shardings that they have, if no result then needs a reshard.
-  // Next tries the shardings to which the plan moves them, and at last gathered operands.
-  const std::optional<ExplicitForm> as_they_lie = form.With(operands);
-  if (as_they_lie && as_they_lie->results.empty()) return *as_they_lie;
-  const std::optional<ExplicitForm> moved = form.With(wanted);
-  if (moved && (!as_they_lie || moved->results.empty())) return *moved;
-  if (as_they_lie) return *as_they_lie;
-  return form.With(whole).value_or(ExplicitForm());
+  // Prefers operands with the shardings that they have, if no result then needs a reshard. Next
+  // come operands with the shardings to which the plan moves them, and at last gathered operands.
+  const std::optional<ExplicitForm> unmoved = finder.FormWith(operands);
+  if (unmoved && unmoved->results.empty()) return *unmoved;
+  const std::optional<ExplicitForm> moved = finder.FormWith(wanted);
+  if (moved && (!unmoved || moved->results.empty())) return *moved;
+  if (unmoved) return *unmoved;
+  return finder.FormWith(whole).value_or(ExplicitForm());
 }
 
 }  // namespace tessera::server::planner

@@ -42,6 +42,7 @@ bool HasExchange(const Function& f) {
   return std::any_of(f.ops.begin(), f.ops.end(), [&](const Op& op) { return IsExchange(f, op); });
 }
 
+// Returns whether the op may move out of a loop if its operands are the same in every iteration.
 bool MayMove(const Function& f, const Op& op) {
   if (op.def->lowering == ir::Lowering::kHost || op.def->lowering == ir::Lowering::kBarrier)
     return false;
@@ -53,26 +54,26 @@ bool MayMove(const Function& f, const Op& op) {
          });
 }
 
-bool IsNoLarger(const Function& f, const Op& op) {
+// Returns whether the results of the op have no more bytes than its operands.
+bool HasNoLargerResults(const Function& f, const Op& op) {
   double in = 0, out = 0;
   for (const ValueId v : op.operands) in += static_cast<double>(f.types[v].num_bytes());
   for (const ValueId v : op.results) out += static_cast<double>(f.types[v].num_bytes());
   return out <= in;
 }
 
-// The ops that leave a region (the body of a loop), in order, and those of their results that the
-// rest of the region reads. An op that a leaving exchange needs leaves too. If the rest of the
-// region also reads its result, the op stays in the region as well: it is computed once more, so
-// that its result need not live as long as the loop runs.
-struct Leaving {
-  std::vector<size_t> ops;
-  std::vector<ValueId> constants;
+// The ops that leave a region (the body of a loop). An op that a hoisted exchange needs leaves the
+// region too. If the rest of the region also reads the op's result, the op stays in the region as
+// well: it is computed once more, so that its result need not live as long as the loop runs.
+struct HoistedOps {
+  std::vector<size_t> ops;         // indices of the ops, in order
+  std::vector<ValueId> constants;  // results of hoisted exchanges that the rest of the region reads
 };
 // Finds the ops that leave the region. `fixed` says which params are the same in every iteration.
 // First finds the exchanges whose operands are fixed. Then walks backwards twice: first to find
 // which results of these exchanges the rest of the region reads, then to collect the ops that those
 // results need.
-Leaving FindLeaving(const Function& f, std::vector<bool> fixed, Hoisting which) {
+HoistedOps FindHoistedOps(const Function& f, std::vector<bool> fixed, Hoisting which) {
   fixed.resize(f.types.size(), false);
   std::vector<bool> leaves(f.ops.size(), false);
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -81,9 +82,9 @@ Leaving FindLeaving(const Function& f, std::vector<bool> fixed, Hoisting which) 
         !std::all_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return fixed[v]; }))
       continue;
     for (const ValueId v : op.results) fixed[v] = true;
-    leaves[i] = IsExchange(f, op) && (which == Hoisting::kAll || IsNoLarger(f, op));
+    leaves[i] = IsExchange(f, op) && (which == Hoisting::kAll || HasNoLargerResults(f, op));
   }
-  Leaving out;
+  HoistedOps out;
   const auto any_of_results = [&](size_t i, const std::vector<bool>& in) {
     return std::any_of(f.ops[i].results.begin(), f.ops[i].results.end(),
                        [&](ValueId v) { return in[v]; });
@@ -170,12 +171,12 @@ FunctionRef WithoutCalls(const FunctionRef& f) {
 
 // Returns the region without the ops that have left it. The results of those ops are params from
 // `at` on.
-FunctionRef WithoutLeaving(const Function& f, const Leaving& leaving, int at) {
+FunctionRef WithoutHoistedOps(const Function& f, const HoistedOps& hoisted, int at) {
   Builder b(f.scope, f.name);
   std::vector<Value> env(f.types.size());
   for (int p = 0; p <= f.num_params; ++p) {
     if (p == at)
-      for (const ValueId v : leaving.constants) env[v] = b.Param(f.types[v]);
+      for (const ValueId v : hoisted.constants) env[v] = b.Param(f.types[v]);
     if (p < f.num_params) env[p] = b.Param(f.types[p]);
   }
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -199,47 +200,48 @@ class Hoister {
   explicit Hoister(Hoisting which) : which_(which) {}
 
   FunctionRef Run(const FunctionRef& f) {
-    std::map<size_t, Changed> changed;
+    std::map<size_t, Change> changes;
     for (size_t i = 0; i < f->ops.size(); ++i)
       if (f->ops[i].def->data_flow)
-        if (Changed c = ChangesOf(*f, f->ops[i]); c.any) changed.emplace(i, std::move(c));
-    if (changed.empty()) return f;
+        if (Change c = PlanChange(*f, f->ops[i]); c.any) changes.emplace(i, std::move(c));
+    if (changes.empty()) return f;
 
     Builder b(f->scope, f->name);
     std::vector<Value> env = ParamsLike(b, *f);
     env.resize(f->types.size());
-    Known known;
+    EmittedOps emitted;
     for (size_t i = 0; i < f->ops.size(); ++i) {
       const Op& op = f->ops[i];
       ir::SiteScope site(b, f->sites[i]);
       const std::vector<Value> in = ir::ElementsAt(env, op.operands);
-      const auto change = changed.find(i);
-      const std::vector<Value> out = change == changed.end()
-                                         ? EmitOnce(b, op, in, &known)
-                                         : EmitLoop(b, *f, op, in, change->second, &known);
+      const auto change = changes.find(i);
+      const std::vector<Value> out = change == changes.end()
+                                         ? EmitOnce(b, op, in, &emitted)
+                                         : EmitLoop(b, *f, op, in, change->second, &emitted);
       for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
     }
     return b.Build(ir::ElementsAt(env, f->results));
   }
 
  private:
-  // The planned change of an op with regions: its rewritten regions, still with the ops that leave
-  // them, and these ops.
-  struct Changed {
-    bool any = false;
-    std::vector<FunctionRef> regions;
-    std::vector<Leaving> leaving;
+  // The planned change of an op with regions.
+  struct Change {
+    bool any = false;                  // whether anything changes
+    std::vector<FunctionRef> regions;  // rewritten regions, still with the ops that leave them
+    std::vector<HoistedOps> hoisted;   // for each region, the ops that leave it
   };
   // The results of the collectives that a function contains so far, and of the ops that were moved
-  // into it. The key is op and operands; equal ops with equal attributes are emitted only once.
-  using Known = std::map<std::pair<const ir::OpDef*, std::vector<ValueId>>,
-                         std::vector<std::pair<Attrs, std::vector<Value>>>>;
+  // into the function. The key is op and operands; equal ops with equal attributes are emitted only
+  // once.
+  using EmittedOps = std::map<std::pair<const ir::OpDef*, std::vector<ValueId>>,
+                              std::vector<std::pair<Attrs, std::vector<Value>>>>;
 
-  Changed ChangesOf(const Function& f, const Op& op) {
-    Changed out;
+  // Decides how the op and its regions change.
+  Change PlanChange(const Function& f, const Op& op) {
+    Change out;
     for (const FunctionRef& region : op.regions) out.regions.push_back(Run(region));
     out.any = out.regions != op.regions;
-    out.leaving.resize(op.regions.size());
+    out.hoisted.resize(op.regions.size());
     const DataFlow flow = ir::DataFlowOf(f, op);
     const bool repeats = flow.trip_count == ir::kUnknownTripCount || flow.trip_count > 1;
     if (!repeats || op.def->add_constant == nullptr) return out;
@@ -250,57 +252,59 @@ class Hoister {
       std::vector<bool> fixed(flat->num_params, false);
       for (const DataFlowEdge& edge : flow.regions[k].operands)
         fixed[edge.inner] = !edge.leading_dim && !varies[edge.outer];
-      out.leaving[k] = FindLeaving(*flat, std::move(fixed), which_);
-      if (out.leaving[k].constants.empty()) continue;
+      out.hoisted[k] = FindHoistedOps(*flat, std::move(fixed), which_);
+      if (out.hoisted[k].constants.empty()) continue;
       out.regions[k] = flat;
       out.any = true;
     }
     return out;
   }
 
-  static std::vector<Value> EmitOnce(Builder& b, const Op& op, ir::Values in, Known* known,
+  // Emits the op, unless it is a collective or a moved op and an equal op has been emitted already.
+  // Returns the results of the one or the other.
+  static std::vector<Value> EmitOnce(Builder& b, const Op& op, ir::Values in, EmittedOps* emitted,
                                      bool is_moved = false) {
     if (!op.regions.empty() || (!is_moved && op.def->lowering != ir::Lowering::kCollective))
       return b.Emit(*op.def, in, op.attrs, op.regions);
     std::vector<ValueId> ids;
     for (const Value& v : in) ids.push_back(v.id());
-    auto& same = (*known)[{op.def, std::move(ids)}];
-    for (const auto& [attrs, results] : same)
+    auto& equal_ops = (*emitted)[{op.def, std::move(ids)}];
+    for (const auto& [attrs, results] : equal_ops)
       if (attrs == op.attrs) return results;
-    return same.emplace_back(op.attrs, b.Emit(*op.def, in, op.attrs)).second;
+    return equal_ops.emplace_back(op.attrs, b.Emit(*op.def, in, op.attrs)).second;
   }
 
   // Emits the ops that leave the loop, then the loop with their results as new constants. A new
   // constant changes the loop's operands and may change its attributes, so the op table adds the
-  // constants one by one (add_constant). WithoutLeaving inserts the params of all of them where the
-  // first one's param is.
+  // constants one by one (add_constant). WithoutHoistedOps inserts the params of all constants
+  // where the param of the first constant is.
   static std::vector<Value> EmitLoop(Builder& b, const Function& f, const Op& op, ir::Values in,
-                                     const Changed& change, Known* known) {
+                                     const Change& change, EmittedOps* emitted) {
     const DataFlow flow = ir::DataFlowOf(f, op);
     std::vector<Value> operands(in.begin(), in.end());
     Attrs attrs = op.attrs;
     std::vector<FunctionRef> regions = change.regions;
     for (size_t k = 0; k < regions.size(); ++k) {
-      const Leaving& leaving = change.leaving[k];
-      if (leaving.constants.empty()) continue;
+      const HoistedOps& hoisted = change.hoisted[k];
+      if (hoisted.constants.empty()) continue;
       const Function& region = *change.regions[k];
       std::vector<Value> env(region.types.size());
       for (const DataFlowEdge& edge : flow.regions[k].operands) env[edge.inner] = in[edge.outer];
-      for (const size_t i : leaving.ops) {
+      for (const size_t i : hoisted.ops) {
         ir::SiteScope site(b, region.sites[i]);
         const std::vector<Value> out =
-            EmitOnce(b, region.ops[i], ir::ElementsAt(env, region.ops[i].operands), known,
+            EmitOnce(b, region.ops[i], ir::ElementsAt(env, region.ops[i].operands), emitted,
                      /*is_moved=*/true);
         for (size_t r = 0; r < out.size(); ++r) env[region.ops[i].results[r]] = out[r];
       }
       int at = -1;
-      for (const ValueId v : leaving.constants) {
+      for (const ValueId v : hoisted.constants) {
         ir::AddedConstant added = op.def->add_constant(attrs, k);
         if (at < 0) at = added.param;
         operands.insert(operands.begin() + added.operand, env[v]);
         attrs = std::move(added.attrs);
       }
-      regions[k] = WithoutLeaving(region, leaving, at);
+      regions[k] = WithoutHoistedOps(region, hoisted, at);
     }
     return b.Emit(*op.def, operands, std::move(attrs), std::move(regions));
   }

@@ -29,7 +29,7 @@ constexpr int64_t kPartialsBytes = 8192;
 
 // Returns the bytes that a worker allocates for a value. The sums of this file saturate (bytes.h),
 // because a single value may have 2^61 bytes.
-int64_t Bytes(const Type& t) {
+int64_t AllocatedBytes(const Type& t) {
   return Plus(t.num_bytes(), kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -101,7 +101,7 @@ bool IsInOrder(const ir::ContractionMap& map) {
 // pad it, to convert it to the wider dtype in which the worker computes, and to pack it into
 // matrices. The result is copied to convert it back, and to reorder its dims. All copies count as
 // live at once.
-int64_t CopiesForContraction(const Function& f, const Op& op) {
+int64_t CopyBytesForContraction(const Function& f, const Op& op) {
   const ir::Signature s = ir::SignatureOf(f, op);
   const std::vector<Type> in = {f.types[op.operands[0]], f.types[op.operands[1]]};
   const std::vector<Type> out = {f.types[op.results[0]]};
@@ -110,7 +110,7 @@ int64_t CopiesForContraction(const Function& f, const Op& op) {
   int64_t bytes = 0;
   const auto add = [&](Type t, int copies) {
     t.dtype = ir::ComputeDType(t.dtype);
-    for (; copies > 0; --copies) bytes = Plus(bytes, Bytes(t));
+    for (; copies > 0; --copies) bytes = Plus(bytes, AllocatedBytes(t));
   };
   for (int k : {0, 1}) {
     Type t = in[k];
@@ -139,11 +139,11 @@ int64_t CopiesForContraction(const Function& f, const Op& op) {
 // Returns the bytes of the copies that a worker makes for a collective. Blocks must be contiguous
 // while they are exchanged, so an array is copied if it is cut or joined along a dim other than the
 // first.
-int64_t CopiesForCollective(const Function& f, const Op& op) {
+int64_t CopyBytesForCollective(const Function& f, const Op& op) {
   const Type &in = f.types[op.operands[0]], &out = f.types[op.results[0]];
   const auto copy = [](const Type& t, int64_t dim) {
     for (int64_t d = 0; d < dim; ++d)
-      if (t.shape[d] != 1) return Bytes(t);
+      if (t.shape[d] != 1) return AllocatedBytes(t);
     return int64_t{0};
   };
   switch (op.def->collective) {
@@ -162,7 +162,7 @@ int64_t CopiesForCollective(const Function& f, const Op& op) {
 // Returns the bytes that a sort routine uses besides operands and results: two arrays of keys with
 // their positions, and counts of digits (it is a radix sort). If only a few elements of a long row
 // are kept, the routine first finds those elements and then sorts only them.
-int64_t ScratchForSort(const Function& f, const Op& op) {
+int64_t ScratchBytesForSort(const Function& f, const Op& op) {
   constexpr int64_t kThreadsMax = 256, kKeptMax = 8192;
   constexpr int64_t kElementsPerCount = 1 << 14, kCountBytes = 1024;
   const ir::SortRule rule = op.def->sort(op.attrs);
@@ -171,48 +171,50 @@ int64_t ScratchForSort(const Function& f, const Op& op) {
   for (int k = 0; k < rule.num_keys; ++k)
     if (ir::ByteWidth(f.types[op.operands[k]].dtype) > 4) bytes = 16;
   const int64_t n = in.shape[rule.dimension], kept = rule.first.value_or(n);
-  const bool finds = rule.num_keys == 1 && kept <= std::min(kKeptMax, n / 8 / kThreadsMax);
-  const int64_t elements = finds ? kThreadsMax * kept : in.num_elements();
+  const bool finds_first = rule.num_keys == 1 && kept <= std::min(kKeptMax, n / 8 / kThreadsMax);
+  const int64_t elements = finds_first ? kThreadsMax * kept : in.num_elements();
   return Plus(Plus(bytes * elements, bytes * elements),
               kCountBytes * (2 + elements / kElementsPerCount));
 }
 
 // Returns the bytes of the copies for a gather: the index of each element that it reads, and the
 // values that it fills in.
-int64_t CopiesForGather(const Function& f, const Op& op) {
+int64_t CopyBytesForGather(const Function& f, const Op& op) {
   if (op.operands.size() < 2 || f.types[op.operands[1]].rank() == 0) return 0;
-  Type numbers = f.types[op.results[0]];
-  numbers.dtype = f.types[op.operands[1]].dtype;
-  return Plus(Bytes(f.types[op.results[0]]), Bytes(numbers));
+  Type indices = f.types[op.results[0]];
+  indices.dtype = f.types[op.operands[1]].dtype;
+  return Plus(AllocatedBytes(f.types[op.results[0]]), AllocatedBytes(indices));
 }
 
 // Returns the bytes of the partial results of a reduction by a computation, which is a function
 // that the program gives instead of a sum, maximum and so on. Each kernel leaves a smaller partial
 // result, and the partial results before and after a kernel are live at once.
-int64_t CopiesForComputation(const Function& f, const Op& op, const ir::ScalarGraph& computation) {
+int64_t CopyBytesForComputation(const Function& f, const Op& op,
+                                const ir::ScalarGraph& computation) {
   const ir::Signature s = ir::SignatureOf(f, op);
   std::set<int> kept;
   for (const ir::FactorList& dim : s.results[0]) kept.insert(dim.begin(), dim.end());
   ir::Dims shape = f.types[op.operands[0]].shape;
-  int64_t before = 0, most = 0;
+  int64_t before = 0, most = 0;  // partial results before a kernel, and the most live at once
   for (int d = static_cast<int>(shape.size()); d-- > 0;) {
     const ir::FactorList& dim = s.operands[0][d];
     if (std::all_of(dim.begin(), dim.end(), [&](int f) { return kept.count(f) > 0; })) continue;
     while (shape[d] > 1) {
       shape[d] = ir::NumRuns(shape[d], computation);
-      int64_t left = 0;
+      int64_t after = 0;
       for (size_t k = 0; k < op.results.size(); ++k)
-        left = Plus(left, Bytes(ir::MakeType(f.types[op.operands[k]].dtype, shape)));
-      most = std::max(most, Plus(before, left));
-      before = left;
+        after = Plus(after, AllocatedBytes(ir::MakeType(f.types[op.operands[k]].dtype, shape)));
+      most = std::max(most, Plus(before, after));
+      before = after;
     }
   }
   return most;
 }
 
 // Returns the bytes of the partial results of a reduction.
-int64_t CopiesForReduction(const Function& f, const Op& op) {
-  if (ir::HasComputation(*op.def)) return CopiesForComputation(f, op, *ir::GraphOf(*op.regions[0]));
+int64_t CopyBytesForReduction(const Function& f, const Op& op) {
+  if (ir::HasComputation(*op.def))
+    return CopyBytesForComputation(f, op, *ir::GraphOf(*op.regions[0]));
   return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
 }
 
@@ -237,26 +239,27 @@ bool IsEvaluated(const Function& f, const Op& op) {
 }
 
 // Returns the bytes of the evaluator's copies of operands and results, and of its scratch memory.
-int64_t CopiesForEvaluation(const Function& f, const Op& op) {
+int64_t CopyBytesForEvaluation(const Function& f, const Op& op) {
   int64_t bytes = ir::ScratchBytes(f, op);
   for (const std::vector<ValueId>* values : {&op.operands, &op.results})
-    for (ValueId v : *values) bytes = Plus(bytes, Bytes(f.types[v]));
+    for (ValueId v : *values) bytes = Plus(bytes, AllocatedBytes(f.types[v]));
   return bytes;
 }
 
-int64_t CopiesFor(const Function& f, const Op& op) {
-  if (IsEvaluated(f, op)) return CopiesForEvaluation(f, op);
+// Returns the bytes of the copies and the scratch memory that a worker needs while it runs the op.
+int64_t CopyBytesFor(const Function& f, const Op& op) {
+  if (IsEvaluated(f, op)) return CopyBytesForEvaluation(f, op);
   switch (op.def->lowering) {
     case ir::Lowering::kContract:
-      return CopiesForContraction(f, op);
+      return CopyBytesForContraction(f, op);
     case ir::Lowering::kCollective:
-      return op.operands.empty() ? 0 : CopiesForCollective(f, op);
+      return op.operands.empty() ? 0 : CopyBytesForCollective(f, op);
     case ir::Lowering::kSort:
-      return ScratchForSort(f, op);
+      return ScratchBytesForSort(f, op);
     case ir::Lowering::kDynamicIndex:
-      return CopiesForGather(f, op);
+      return CopyBytesForGather(f, op);
     case ir::Lowering::kReduce:
-      return CopiesForReduction(f, op);
+      return CopyBytesForReduction(f, op);
     case ir::Lowering::kRegion:
       return kAlignment;  // memory for the condition of a loop
     default:
@@ -267,7 +270,7 @@ int64_t CopiesFor(const Function& f, const Op& op) {
 // ---- How long values live. ----
 
 // Returns whether a worker may delay the op until its result is read.
-bool MayComeLate(const Op& op, int uses) {
+bool MayBeDelayed(const Op& op, int uses) {
   switch (op.def->lowering) {
     case ir::Lowering::kIndexMap:
     case ir::Lowering::kDynamicIndex:
@@ -302,15 +305,15 @@ std::vector<int> LastOps(const Function& f) {
   }
   for (size_t i = f.ops.size(); i-- > 0;) {
     const Op& op = f.ops[i];
-    if (op.results.empty() || !MayComeLate(op, uses[op.results[0]])) continue;
-    int read = -1;
-    for (ValueId v : op.results) read = std::max(read, last[v]);
+    if (op.results.empty() || !MayBeDelayed(op, uses[op.results[0]])) continue;
+    int last_read = -1;
+    for (ValueId v : op.results) last_read = std::max(last_read, last[v]);
     bool replaced = false;
     for (ValueId v : op.operands) {
-      if (!replaced && Bytes(f.types[v]) <= Bytes(f.types[op.results[0]])) {
+      if (!replaced && AllocatedBytes(f.types[v]) <= AllocatedBytes(f.types[op.results[0]])) {
         replaced = true;
       } else {
-        last[v] = std::max(last[v], read);
+        last[v] = std::max(last[v], last_read);
       }
     }
   }
@@ -325,8 +328,8 @@ int64_t Peak(const Function& f, int64_t held_bytes);
 // Returns the peak of a region. The region's params and results may have memory of their own.
 int64_t PeakOfRegion(const Function& f) {
   int64_t held_bytes = 0;
-  for (int i = 0; i < f.num_params; ++i) held_bytes = Plus(held_bytes, Bytes(f.types[i]));
-  for (ValueId v : f.results) held_bytes = Plus(held_bytes, Bytes(f.types[v]));
+  for (int i = 0; i < f.num_params; ++i) held_bytes = Plus(held_bytes, AllocatedBytes(f.types[i]));
+  for (ValueId v : f.results) held_bytes = Plus(held_bytes, AllocatedBytes(f.types[v]));
   return Peak(f, held_bytes);
 }
 
@@ -344,18 +347,19 @@ int64_t Peak(const Function& f, int64_t held_bytes) {
   int64_t live = held_bytes, peak = held_bytes;
   for (size_t i = 0; i < f.ops.size(); ++i) {
     for (ValueId v : f.ops[i].results)
-      if (is_temporary(v)) live = Plus(live, Bytes(f.types[v]));
+      if (is_temporary(v)) live = Plus(live, AllocatedBytes(f.types[v]));
     int64_t inner = 0;
     for (const ir::FunctionRef& r : f.ops[i].regions) inner = std::max(inner, PeakOfRegion(*r));
-    const int64_t copies = CopiesFor(f, f.ops[i]);
+    const int64_t copies = CopyBytesFor(f, f.ops[i]);
     peak = std::max(peak, Plus(live, Plus(inner, copies)));
     if (KeepsCopies(f.ops[i])) {
-      int read = 0;
-      for (ValueId v : f.ops[i].results) read = std::max(read, last[v]);
+      int last_read = 0;
+      for (ValueId v : f.ops[i].results) last_read = std::max(last_read, last[v]);
       live = Plus(live, copies);
-      if (read < static_cast<int>(f.ops.size())) kept[read] = Plus(kept[read], copies);
+      if (last_read < static_cast<int>(f.ops.size()))
+        kept[last_read] = Plus(kept[last_read], copies);
     }
-    for (ValueId v : dead[i]) live -= Bytes(f.types[v]);
+    for (ValueId v : dead[i]) live -= AllocatedBytes(f.types[v]);
     live -= kept[i];
   }
   return peak;

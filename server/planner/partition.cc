@@ -35,7 +35,7 @@ using ir::ValueId;
 ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   ir::PartitionSpec p;
   p.dims = dims;
-  p.unreduced = TermsOf(f, v);
+  p.unreduced = TermAxesOf(f, v);
   p.reduced.assign(f.types[v].reduced.begin(), f.types[v].reduced.end());
   return p;
 }
@@ -67,40 +67,42 @@ std::string CutText(const Function& f, const Op& op, const Signature& signature,
 class Partitioner {
  public:
   // Both arguments may be null; see Partition.
-  Partitioner(std::vector<OpExplanation>* notes, std::string* cuts) : notes_(notes), cuts_(cuts) {}
+  Partitioner(std::vector<OpExplanation>* explanations, std::string* cut_lines)
+      : explanations_(explanations), cut_lines_(cut_lines) {}
 
   // Emits f's body into `b` and returns the shards of its results.  `args` are shards under the
   // shardings in s.shardings; the results have the shardings in `wanted`.  Each op is emitted with
   // its own source line, so that errors and the device program name the user's code.
-  std::vector<Value> Body(const Function& f, const FunctionShardings& s,
-                          const std::vector<DimAxes>& wanted, Builder& b, ir::Values args,
-                          int depth) {
+  std::vector<Value> EmitBody(const Function& f, const FunctionShardings& s,
+                              const std::vector<DimAxes>& wanted, Builder& b, ir::Values args,
+                              int depth) {
     const CutPlan cuts = PlanCuts(f, s, wanted);
     Env env{f, std::vector<Value>(f.types.size()), s.shardings, {}};
     std::copy(args.begin(), args.end(), env.shards.begin());
     for (size_t i = 0; i < f.ops.size(); ++i) {
       ir::SiteScope site(b, f.sites[i]);
       const Op& op = f.ops[i];
-      const size_t note = notes_ == nullptr ? 0 : notes_->size();
-      if (notes_ != nullptr) notes_->push_back(NoteOf(f, i, s, depth));
-      if (cuts_ != nullptr)
-        absl::StrAppend(cuts_, std::string(2 * depth, ' '),
+      const size_t explanation_index = explanations_ == nullptr ? 0 : explanations_->size();
+      if (explanations_ != nullptr) explanations_->push_back(ExplanationOf(f, i, s, depth));
+      if (cut_lines_ != nullptr)
+        absl::StrAppend(cut_lines_, std::string(2 * depth, ' '),
                         op.def->data_flow
                             ? absl::StrCat("regions of ", ToAbsl(op.def->name))
                             : CutText(f, op, s.signatures[i], cuts.ops[i], cuts.complete_to),
                         "\n");
       if (op.def->data_flow) {
-        const std::vector<Value> out = EmitRegionOp(i, s, b, &env, depth, note);
+        const std::vector<Value> out = EmitRegionOp(i, s, b, &env, depth, explanation_index);
         for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
       } else {
-        if (notes_ != nullptr) (*notes_)[note].explicit_form = FormOf(f, i, s, cuts.ops[i]);
-        EmitPlainOp(op, s.signatures[i], cuts.ops[i], cuts.complete_to, b, &env, note);
+        if (explanations_ != nullptr)
+          (*explanations_)[explanation_index].explicit_form = FormOf(f, i, s, cuts.ops[i]);
+        EmitPlainOp(op, s.signatures[i], cuts.ops[i], cuts.complete_to, b, &env, explanation_index);
       }
     }
     std::vector<Value> results;
     for (size_t r = 0; r < f.results.size(); ++r) {
       const ValueId v = f.results[r];
-      results.push_back(Moved(&env, v, wanted[r]));
+      results.push_back(MoveValue(&env, v, wanted[r]));
     }
     return results;
   }
@@ -116,7 +118,8 @@ class Partitioner {
     std::map<std::pair<ValueId, DimAxes>, Value> moved;
   };
 
-  static OpExplanation NoteOf(const Function& f, size_t i, const FunctionShardings& s, int depth) {
+  static OpExplanation ExplanationOf(const Function& f, size_t i, const FunctionShardings& s,
+                                     int depth) {
     OpExplanation n;
     n.op = std::string(f.ops[i].def->name);
     n.site = f.sites[i];
@@ -128,7 +131,7 @@ class Partitioner {
     }
     if (f.ops[i].attrs.Has("name")) n.name = f.ops[i].attrs.Str("name");
     n.manual = f.scope.mesh.AxesOfType(ir::AxisType::kManual);
-    if (!f.ops[i].results.empty()) n.why = WhoDecided(s, f.ops[i].results[0]);
+    if (!f.ops[i].results.empty()) n.decided_by = OriginText(s, f.ops[i].results[0]);
     return n;
   }
 
@@ -141,25 +144,27 @@ class Partitioner {
                           ir::ElementsAt(s.shardings, f.ops[i].results));
   }
 
-  // Adds to the note of an op that a value is moved.
-  void NoteMove(const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
-                std::string_view what) {
-    if (notes_ == nullptr || from == to) return;
-    (*notes_)[note].moves.push_back(absl::StrCat(ToAbsl(what), " ", ShardedTypeText(global, from),
-                                                 " -> ", ShardedTypeText(global, to)));
+  // Adds to the explanation of an op that a value is moved.
+  void ExplainMove(const Type& global, const DimAxes& from, const DimAxes& to,
+                   size_t explanation_index, std::string_view what) {
+    if (explanations_ == nullptr || from == to) return;
+    (*explanations_)[explanation_index].moves.push_back(absl::StrCat(
+        ToAbsl(what), " ", ShardedTypeText(global, from), " -> ", ShardedTypeText(global, to)));
   }
   // Returns the value's shard under the sharding `to`. If several readers want it under the same
   // sharding, it is moved only once.
-  static Value Moved(Env* env, ValueId v, const DimAxes& to) {
+  static Value MoveValue(Env* env, ValueId v, const DimAxes& to) {
     if (env->at[v] == to) return env->shards[v];
     const auto [moved, is_new] = env->moved.try_emplace({v, to});
     if (is_new) moved->second = Reshard(env->shards[v], env->at[v], to);
     return moved->second;
   }
-  Value MovedOperand(Env* env, ValueId v, const DimAxes& to, size_t note, size_t operand) {
-    if (notes_ != nullptr && !env->moved.contains({v, to}))
-      NoteMove(env->f.types[v], env->at[v], to, note, absl::StrCat("operand ", operand));
-    return Moved(env, v, to);
+  Value MoveOperand(Env* env, ValueId v, const DimAxes& to, size_t explanation_index,
+                    size_t operand) {
+    if (explanations_ != nullptr && !env->moved.contains({v, to}))
+      ExplainMove(env->f.types[v], env->at[v], to, explanation_index,
+                  absl::StrCat("operand ", operand));
+    return MoveValue(env, v, to);
   }
 
   static AxisList Minus(AxisList axes, const AxisList& less) {
@@ -184,7 +189,7 @@ class Partitioner {
   // axes that its type names.
   void EmitPlainOp(const Op& op, const Signature& sig, const OpCut& cut,
                    const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
-                   size_t note) {
+                   size_t explanation_index) {
     const Function& f = env->f;
     ir::RuleContext rule{b,
                          *op.def,
@@ -195,8 +200,9 @@ class Partitioner {
                          ir::ElementsAt(f.types, op.operands),
                          ir::ElementsAt(f.types, op.results)};
     for (size_t i = 0; i < op.operands.size(); ++i)
-      rule.in.push_back(MovedOperand(env, op.operands[i],
-                                     ir::JoinAxes(sig.operands[i], cut.factor_axes), note, i));
+      rule.in.push_back(MoveOperand(env, op.operands[i],
+                                    ir::JoinAxes(sig.operands[i], cut.factor_axes),
+                                    explanation_index, i));
     ir::PartitionContext p{sig, cut.factor_axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -212,8 +218,8 @@ class Partitioner {
     local.pending.insert(local.pending.begin(), cut.carried.begin(), cut.carried.end());
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
-      if (const AxisList terms = TermsOf(f, v); !terms.empty()) {
-        NoteMove(f.types[v], got[r], env->at[v], note, "result");
+      if (const AxisList terms = TermAxesOf(f, v); !terms.empty()) {
+        ExplainMove(f.types[v], got[r], env->at[v], explanation_index, "result");
         // An op with several results gives each result the terms of the operand that belongs to it.
         const AxisList have = op.results.size() == 1 ? local.pending : terms;
         env->shards[v] = AsTerms(Reshard(local.values[r], got[r], env->at[v], Minus(have, terms)),
@@ -223,15 +229,15 @@ class Partitioner {
       env->shards[v] = local.values[r];
       if (!local.pending.empty() && !complete_to[v]) continue;  // The reader goes on with terms.
       if (!local.pending.empty()) env->at[v] = *complete_to[v];
-      NoteMove(f.types[v], got[r], env->at[v], note, "result");
+      ExplainMove(f.types[v], got[r], env->at[v], explanation_index, "result");
       env->shards[v] = Reshard(local.values[r], got[r], env->at[v], local.pending);
     }
   }
 
   // Returns the sharding that a value outside needs so that the value of the region to which `edge`
   // leads has the sharding `inner`. The axes of the edge's prefix come first in each dim.
-  static DimAxes Needed(const ir::DataFlowEdge& edge, const DimAxes& inner,
-                        const DimAxes& outer_now) {
+  static DimAxes OuterSharding(const ir::DataFlowEdge& edge, const DimAxes& inner,
+                               const DimAxes& outer_now) {
     DimAxes need = inner;
     for (size_t d = 0; d < need.size(); ++d)
       if (!edge.prefix.empty())
@@ -280,7 +286,7 @@ class Partitioner {
   // op, the regions are partitioned for them, and results are moved from them after the op. The
   // body of a shard_map is code for one shard already, and is emitted in place of the op.
   std::vector<Value> EmitRegionOp(size_t index, const FunctionShardings& s, Builder& b, Env* env,
-                                  int depth, size_t note) {
+                                  int depth, size_t explanation_index) {
     const Function& f = env->f;
     const Op& op = f.ops[index];
     const ir::DataFlow flow = ir::DataFlowOf(f, op);
@@ -292,9 +298,9 @@ class Partitioner {
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ValueId v = op.operands[i];
       const ir::DataFlowEdge* edge = boundary.operand_edges[i];
-      const DimAxes need = edge ? Needed(*edge, boundary.operands[i], s.shardings[v])
+      const DimAxes need = edge ? OuterSharding(*edge, boundary.operands[i], s.shardings[v])
                                 : DimAxes(s.shardings[v].size());
-      args.push_back(MovedOperand(env, v, need, note, i));
+      args.push_back(MoveOperand(env, v, need, explanation_index, i));
     }
     std::vector<Value> out;
     if (!flow.manual_axes.empty()) {
@@ -303,7 +309,7 @@ class Partitioner {
       std::vector<Value> params(body.num_params);
       for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
         params[edge.inner] = args[edge.outer];
-      const std::vector<Value> results = Body(
+      const std::vector<Value> results = EmitBody(
           body, *inner[0], ir::ElementsAt(inner[0]->shardings, body.results), b, params, depth + 1);
       out.resize(op.results.size());
       for (const ir::DataFlowEdge& edge : flow.regions[0].results)
@@ -312,13 +318,14 @@ class Partitioner {
       std::vector<FunctionRef> local;
       for (size_t k = 0; k < op.regions.size(); ++k)
         local.push_back(
-            LocalRegion(*op.regions[k], *inner[k], b, flow.regions[k], boundary, depth + 1));
+            PartitionRegion(*op.regions[k], *inner[k], b, flow.regions[k], boundary, depth + 1));
       out = b.Emit(*op.def, args, op.attrs, local);
     }
     for (size_t r = 0; r < out.size(); ++r) {
       const ValueId v = op.results[r];
-      const DimAxes from = Needed(*boundary.result_edges[r], boundary.results[r], s.shardings[v]);
-      NoteMove(f.types[v], from, s.shardings[v], note, "result");
+      const DimAxes from =
+          OuterSharding(*boundary.result_edges[r], boundary.results[r], s.shardings[v]);
+      ExplainMove(f.types[v], from, s.shardings[v], explanation_index, "result");
       out[r] = Reshard(out[r], from, s.shardings[v]);
     }
     return out;
@@ -335,8 +342,8 @@ class Partitioner {
 
   // Returns the region at the types of shards. The region's params and results have the boundary's
   // shardings.
-  FunctionRef LocalRegion(const Function& region, const FunctionShardings& s, Builder& outer,
-                          const ir::RegionDataFlow& flow, const Boundary& boundary, int depth) {
+  FunctionRef PartitionRegion(const Function& region, const FunctionShardings& s, Builder& outer,
+                              const ir::RegionDataFlow& flow, const Boundary& boundary, int depth) {
     Builder b(outer.scope(), region.name);
     std::vector<Value> params(region.num_params);
     std::vector<const DimAxes*> given(region.num_params);
@@ -349,11 +356,11 @@ class Partitioner {
     std::vector<DimAxes> wanted = ir::ElementsAt(s.shardings, region.results);
     for (const ir::DataFlowEdge& edge : flow.results)
       wanted[edge.inner] = boundary.results[edge.outer];
-    return b.Build(Body(region, s, wanted, b, params, depth));
+    return b.Build(EmitBody(region, s, wanted, b, params, depth));
   }
 
-  std::vector<OpExplanation>* const notes_;
-  std::string* const cuts_;
+  std::vector<OpExplanation>* const explanations_;
+  std::string* const cut_lines_;
 };
 
 }  // namespace
@@ -363,7 +370,7 @@ class Partitioner {
 // even if the returned value has another one in the function. Rules of ops report errors as
 // exceptions (docs/decisions/0001), which end here.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
-                                             bool with_notes, std::string* cuts) {
+                                             bool with_explanations, std::string* cut_lines) {
   const Function& f = *program.entry;
   PartitionedProgram out;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
@@ -383,8 +390,8 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const F
       }
       out.out.push_back(SpecFrom(f, f.results[r], wanted[r]));
     }
-    Partitioner partitioner(with_notes ? &out.notes : nullptr, cuts);
-    out.fn = b.Build(partitioner.Body(f, s, wanted, b, params, 0));
+    Partitioner partitioner(with_explanations ? &out.explanations : nullptr, cut_lines);
+    out.fn = b.Build(partitioner.EmitBody(f, s, wanted, b, params, 0));
   }));
   return out;
 }

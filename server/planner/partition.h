@@ -19,7 +19,7 @@ struct OpExplanation {
   Site site;
   int depth = 0;                              // number of regions around the op
   std::vector<std::string> results;           // global type and sharding of each result, as text
-  std::string why;                            // what decided the first result's sharding
+  std::string decided_by;                     // what decided the first result's sharding
   std::vector<std::string> moves;             // reshards of its operands and results, as text
   std::string name = {};                      // name that a checkpoint_name gives
   std::vector<ir::Type> types = {};           // type of each result
@@ -28,18 +28,19 @@ struct OpExplanation {
   ExplicitForm explicit_form = {};            // empty for ops with regions
 };
 
-// The program that every device runs, the shardings of its arguments and results, and the notes for
-// the explanation.
+// The program that every device runs, the shardings of its arguments and results, and the
+// explanations of the ops.
 struct PartitionedProgram {
   ir::FunctionRef fn;  // device program, whose scope has only Manual axes and no check_vma
   std::vector<ir::PartitionSpec> in, out;
-  std::vector<OpExplanation> notes;
+  std::vector<OpExplanation> explanations;
 };
 
-// Partitions the program. Requires: `s` is the result of Propagate. Making the notes (`with_notes`)
-// doubles the time. If `cuts` is not null, it receives a line for each op that says how the op is
-// cut. If the function fails, the lines end with the op that fails.
+// Partitions the program. Requires: `s` is the result of Propagate. Making the explanations
+// (`with_explanations`) doubles the time. If `cut_lines` is not null, it receives a line for each
+// op that says how the op is cut. If the function fails, the lines end with the op that fails.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
-                                             bool with_notes, std::string* cuts = nullptr);
+                                             bool with_explanations,
+                                             std::string* cut_lines = nullptr);
 
 }  // namespace tessera::server::planner

@@ -36,7 +36,7 @@ std::vector<core::CollectiveSummary> Summarize(const std::vector<CollectiveUse>&
     core::CollectiveSummary& s = by_key[{u.op, u.axes}];
     s.op = u.op;
     s.axes = u.axes;
-    s.count += u.times;
+    s.count += u.runs;
     s.bytes_per_device += u.bytes;
   }
   std::vector<core::CollectiveSummary> out;
@@ -51,7 +51,7 @@ absl::Status CheckCluster(const core::PlanRequest& request) {
   if (want == have) return absl::OkStatus();
   return MakeError(ErrorKind::kNotEnoughDevices,
                    absl::StrCat("plan ", request.name, ": mesh ", request.program.mesh().ToString(),
-                                " has ", want, " devices, ", have, " were given"));
+                                " has ", want, " devices, but the cluster has ", have));
 }
 
 // Returns the smallest known memory of the devices. Returns 0 if no memory is known, which counts
@@ -66,13 +66,14 @@ int64_t DeviceMemory(const core::ClusterSnapshot& cluster) {
 // Moves collectives out of loops if the plan still fits the memory. The results are then live for
 // as long as the loop runs. If the plan does not fit with all of them, only those move whose
 // results are no larger than their operands.
-absl::Status Hoist(int64_t device_memory, PartitionedProgram* device, MemoryBound* memory) {
+absl::Status Hoist(int64_t device_memory, PartitionedProgram* partitioned, MemoryBound* memory) {
   for (const Hoisting which : {Hoisting::kAll, Hoisting::kNoLarger}) {
-    TESSERA_ASSIGN_OR_RETURN(const ir::FunctionRef hoisted, HoistCollectives(device->fn, which));
-    if (hoisted == device->fn) return absl::OkStatus();
+    TESSERA_ASSIGN_OR_RETURN(const ir::FunctionRef hoisted,
+                             HoistCollectives(partitioned->fn, which));
+    if (hoisted == partitioned->fn) return absl::OkStatus();
     const MemoryBound bound = BoundMemory(*hoisted);
     if (device_memory > 0 && bound.peak > device_memory) continue;
-    device->fn = hoisted;
+    partitioned->fn = hoisted;
     *memory = bound;
     return absl::OkStatus();
   }
@@ -93,45 +94,46 @@ std::string MemoryText(const ir::Function& device_program, const MemoryBound& me
 // partition fails. The explanation and the prediction are made only on request, because they take
 // about as long as the plan.
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
-  const Stages stages(request);
+  const StageReporter stages(request);
   // The caller has verified the program.
-  stages.Add("verify", request.program);
+  stages.Report("verify", request.program);
   TESSERA_RETURN_IF_ERROR(CheckCluster(request));
   ir::Program program = request.program;
   TESSERA_ASSIGN_OR_RETURN(program.entry, ir::DropRules(ir::Dce(*program.entry)));
   FunctionShardings shardings;
   TESSERA_RETURN_IF_ERROR(Seed(program, &shardings));
   Propagate(*program.entry, &shardings);
-  if (stages.wanted()) stages.Add("propagate", program, ShardingsText(*program.entry, shardings));
-  std::string cuts;
-  absl::StatusOr<PartitionedProgram> partitioned =
-      Partition(program, shardings, request.options.explain, stages.wanted() ? &cuts : nullptr);
-  stages.Add("cuts", program, cuts);
-  TESSERA_RETURN_IF_ERROR(partitioned.status());
-  PartitionedProgram& device = *partitioned;
-  stages.Add("partition", device.fn);
-  MemoryBound memory = BoundMemory(*device.fn);
-  TESSERA_RETURN_IF_ERROR(Hoist(DeviceMemory(request.cluster), &device, &memory));
-  stages.Add("hoist", device.fn);
-  if (stages.wanted()) stages.Add("memory", device.fn, MemoryText(*device.fn, memory));
+  if (stages.wanted())
+    stages.Report("propagate", program, ShardingsText(*program.entry, shardings));
+  std::string cut_lines;
+  absl::StatusOr<PartitionedProgram> result = Partition(program, shardings, request.options.explain,
+                                                        stages.wanted() ? &cut_lines : nullptr);
+  stages.Report("cuts", program, cut_lines);
+  TESSERA_RETURN_IF_ERROR(result.status());
+  PartitionedProgram& partitioned = *result;
+  stages.Report("partition", partitioned.fn);
+  MemoryBound memory = BoundMemory(*partitioned.fn);
+  TESSERA_RETURN_IF_ERROR(Hoist(DeviceMemory(request.cluster), &partitioned, &memory));
+  stages.Report("hoist", partitioned.fn);
+  if (stages.wanted()) stages.Report("memory", partitioned.fn, MemoryText(*partitioned.fn, memory));
 
   core::Plan plan;
-  plan.device_program = device.fn;
+  plan.device_program = partitioned.fn;
   plan.mesh = program.mesh();
-  plan.in = ValuesOf(program.entry->param_types(), device.in);
-  plan.out = ValuesOf(program.entry->result_types(), device.out);
-  plan.collectives = Summarize(CollectivesOf(*device.fn));
+  plan.in = ValuesOf(program.entry->param_types(), partitioned.in);
+  plan.out = ValuesOf(program.entry->result_types(), partitioned.out);
+  plan.collectives = Summarize(CollectivesOf(*partitioned.fn));
   plan.memory_bound_bytes = memory.peak;
-  plan.source_lines = device.fn->sites;
+  plan.source_lines = partitioned.fn->sites;
   if (request.options.explain) {
-    const Figures figures = FiguresOf(request.cluster, plan.mesh);
-    const PredictedTime time = PredictTime(*device.fn, figures);
+    const Speeds speeds = SpeedsOf(request.cluster, plan.mesh);
+    const PredictedTime time = PredictTime(*partitioned.fn, speeds);
     plan.predicted_seconds = time.seconds();
-    const Explained explained{program, device, memory,
-                              figures, time,   request.cluster.absent_device_memory_bytes};
+    const ExplainedPlan explained{program, partitioned, memory,
+                                  speeds,  time,        request.cluster.absent_device_memory_bytes};
     plan.explain_text = ExplainText(explained);
     plan.explain_json = ExplainJson(explained);
-    stages.Add("explain", device.fn, plan.explain_text);
+    stages.Report("explain", partitioned.fn, plan.explain_text);
   }
   return plan;
 }

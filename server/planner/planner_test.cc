@@ -147,7 +147,7 @@ TEST(PlannerTest, Transcripts) {
   });
 }
 
-TEST(PlannerTest, TheSameRequestGivesTheSameBytes) {
+TEST(PlannerTest, EqualRequestsGiveEqualPlans) {
   const char* text = R"(
 mesh (data=2, model=2)
 func main(%x: f32[8,4] P('data'), %w: f32[4,6] P(None,'model')) -> (f32[8,6]) {
@@ -164,9 +164,10 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P(None,'model')) -> (f32[8,6]) {
   EXPECT_EQ(a.explain_json, b.explain_json);
 }
 
-// Plans the text for `devices` devices. Returns the stages that the planner reports.
-std::vector<core::PlanStage> StagesOf(const std::string& text, int devices,
-                                      absl::StatusOr<core::Plan>* plan) {
+// Plans the program in `text` for `devices` devices and stores the plan in `plan`. Returns the
+// stages that the planner reports.
+std::vector<core::PlanStage> PlanInStages(const std::string& text, int devices,
+                                          absl::StatusOr<core::Plan>* plan) {
   std::vector<core::PlanStage> stages;
   core::PlanRequest request;
   request.program = *ir::ParseProgram(text);
@@ -182,7 +183,7 @@ std::vector<std::string> NamesOf(const std::vector<core::PlanStage>& stages) {
   return names;
 }
 
-TEST(PlannerTest, EachStageIsTextThatReadsBack) {
+TEST(PlannerTest, TheTextOfEachStageCanBeParsed) {
   const std::string text = R"(mesh (data=2, model=2)
 func main(%x: f32[8,4] P('data'), %w: f32[4,6] P('model')) -> (f32[8,6]) {
   %y = dot_general(%x, %w) {lhs_batching_dimensions=[], rhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}
@@ -192,7 +193,7 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P('model')) -> (f32[8,6]) {
 }
 )";
   absl::StatusOr<core::Plan> plan;
-  const std::vector<core::PlanStage> stages = StagesOf(text, 4, &plan);
+  const std::vector<core::PlanStage> stages = PlanInStages(text, 4, &plan);
   ASSERT_THAT(plan, IsOk());
   ASSERT_THAT(NamesOf(stages), ElementsAre("verify", "propagate", "cuts", "partition", "hoist",
                                            "memory", "explain"));
@@ -201,7 +202,7 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P('model')) -> (f32[8,6]) {
     TESSERA_ASSERT_OK_AND_ASSIGN(read.emplace_back(), ir::ParseProgram(stage.text));
   }
   EXPECT_EQ(ir::StructuralHash(read[0]), ir::StructuralHash(*ir::ParseProgram(text)));
-  EXPECT_EQ(ir::CountOps(*read[1].entry), 2) << "without the dead op";
+  EXPECT_EQ(ir::CountOps(*read[1].entry), 2) << "the dead op is removed";
   for (size_t i = 3; i < read.size(); ++i)
     EXPECT_EQ(ir::StructuralHash(*read[i].entry), ir::StructuralHash(*plan->device_program))
         << stages[i].name;
@@ -217,9 +218,9 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P('model')) -> (f32[8,6]) {
   EXPECT_THAT(stages[6].text, HasSubstr("# predicted time: "));
 }
 
-TEST(PlannerTest, AStageSaysWhatHappensInRegions) {
+TEST(PlannerTest, StagesShowTheOpsOfRegions) {
   absl::StatusOr<core::Plan> plan;
-  const std::vector<core::PlanStage> stages = StagesOf(R"(mesh (x=2)
+  const std::vector<core::PlanStage> stages = PlanInStages(R"(mesh (x=2)
 func main(%a: f32[4,8] P(None,'x')) -> (f32[8]) {
   %z = constant() {value=dense<f32[]: 0>}
   %c = broadcast_in_dim(%z) {broadcast_dimensions=[], shape=[8]}
@@ -231,16 +232,16 @@ func main(%a: f32[4,8] P(None,'x')) -> (f32[8]) {
   return %r
 }
 )",
-                                                       2, &plan);
+                                                           2, &plan);
   ASSERT_THAT(plan, IsOk());
   EXPECT_THAT(stages[1].text, HasSubstr("# region 0 of scan\n#   %0: f32[8@x]"));
   EXPECT_THAT(stages[2].text, HasSubstr("# regions of scan\n#   %2 = add (f32[8@x], f32[8@x])\n"));
 }
 
-TEST(PlannerTest, PlanningThatFailsTellsOfTheStagesBeforeTheFailure) {
+TEST(PlannerTest, AFailedPlanReportsTheStagesBeforeTheFailure) {
   const std::string text = "mesh (x=2)\nfunc main(%a: s32[8]) -> (s32[8]) {\n  return %a\n}\n";
   absl::StatusOr<core::Plan> plan;
-  const std::vector<core::PlanStage> stages = StagesOf(text, /*devices=*/3, &plan);
+  const std::vector<core::PlanStage> stages = PlanInStages(text, /*devices=*/3, &plan);
   EXPECT_THAT(plan, ReasonIs("NOT_ENOUGH_DEVICES"));
   EXPECT_THAT(NamesOf(stages), ElementsAre("verify"));
 }
@@ -259,17 +260,18 @@ func main(%x: f32[128,4] P('data'), %w: f32[4,16] P(None,'model')) -> (f32[]) {
   request.cluster.absent_device_memory_bytes = 1000;
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan absent, MakePlan(request));
   EXPECT_THAT(absent.explain_text, HasSubstr("for absent devices"));
-  EXPECT_THAT(absent.explain_text, HasSubstr("B at most of 1000 (arguments 64"));
+  EXPECT_THAT(absent.explain_text, HasSubstr(" B of 1000 B (arguments 64 B"));
   EXPECT_THAT(absent.explain_json, HasSubstr("\"absent_device_bytes\": 1000"));
   // The plan for absent devices is the plan for devices that exist.
   request.cluster.absent_device_memory_bytes = 0;
   request.cluster.devices.resize(512);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, MakePlan(request));
-  EXPECT_EQ(ir::StructuralHash(*absent.device_program), ir::StructuralHash(*there.device_program));
-  EXPECT_EQ(absent.memory_bound_bytes, there.memory_bound_bytes);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan present, MakePlan(request));
+  EXPECT_EQ(ir::StructuralHash(*absent.device_program),
+            ir::StructuralHash(*present.device_program));
+  EXPECT_EQ(absent.memory_bound_bytes, present.memory_bound_bytes);
 }
 
-TEST(PlannerTest, AClusterOfAnotherSizeIsRefused) {
+TEST(PlannerTest, AClusterWithoutEnoughDevicesIsRefused) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const ir::Program program,
       ir::ParseProgram("mesh (x=2)\nfunc main(%x: f32[4]) -> (f32[4]) { return %x }"));
@@ -280,45 +282,45 @@ TEST(PlannerTest, AClusterOfAnotherSizeIsRefused) {
 
 // ---- Time. ----
 
-PredictedTime TimeOf(const char* text, const Figures& figures) {
+PredictedTime TimeOf(const char* text, const Speeds& speeds) {
   core::PlanRequest request;
   request.program = ir::ParseProgram(text).value();
   request.cluster.devices.resize(request.program.mesh().num_devices());
-  return PredictTime(*MakePlan(request)->device_program, figures);
+  return PredictTime(*MakePlan(request)->device_program, speeds);
 }
 
-TEST(CostTest, AnOpTakesTheLongerOfArithmeticAndMemoryAndAnExchangeItsRounds) {
+TEST(CostTest, PredictsTheTimeOfAMatmulAndItsPsum) {
   const char* text = R"(
 mesh (x=4)
 func main(%a: f32[2,16] P(None,'x'), %b: f32[16,8] P('x')) -> (f32[2,8]) {
   %y = dot_general(%a, %b) {lhs_batching_dimensions=[], rhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}
   return %y
 })";
-  Figures figures{.kind = "cpu",
-                  .flops_per_s = 64,
-                  .bytes_per_s = 1000,
-                  .narrow_speedup = 2,
-                  .op_s = 0.5,
-                  .links = {{"x", {{48, 0.25}}}}};
+  Speeds speeds{.kind = "cpu",
+                .flops_per_s = 64,
+                .bytes_per_s = 1000,
+                .narrow_speedup = 2,
+                .kernel_start_s = 0.5,
+                .links = {{"x", {{48, 0.25}}}}};
   // The product has 2 * 2 * 4 * 8 flops, at 64 per second. The psum sends 3/4 of a term of 64 B
   // twice, at 48 B per second, in 2 * 2 rounds.
-  PredictedTime time = TimeOf(text, figures);
+  PredictedTime time = TimeOf(text, speeds);
   EXPECT_DOUBLE_EQ(time.compute_s, 2 + 0.5);
-  EXPECT_DOUBLE_EQ(time.exchange_s, 2 + 1);
+  EXPECT_DOUBLE_EQ(time.collective_s, 2 + 1);
   EXPECT_EQ(time.flops, 2 * 2 * 4 * 8);
-  EXPECT_EQ(time.bytes, 32 + 128 + 64) << "of a device, and what is exchanged is not among it";
+  EXPECT_EQ(time.bytes, 32 + 128 + 64) << "bytes of one device, without the exchanged bytes";
   ASSERT_EQ(time.largest.size(), 2u);
   EXPECT_EQ(time.largest[0].op, "psum");
-  EXPECT_TRUE(time.largest[0].is_exchange);
+  EXPECT_TRUE(time.largest[0].is_collective);
   EXPECT_EQ(time.largest[1].op, "dot_general");
   EXPECT_FALSE(time.has_unknown_loops);
   // Shards of 32 and 128 B are read, and 64 B written.
-  figures.bytes_per_s = 56;
-  time = TimeOf(text, figures);
+  speeds.bytes_per_s = 56;
+  time = TimeOf(text, speeds);
   EXPECT_DOUBLE_EQ(time.compute_s, 4 + 0.5);
 }
 
-TEST(CostTest, LoopsMultiplyAndWhatIsFusedIsNotInMemory) {
+TEST(CostTest, LoopsMultiplyTimesAndFusedValuesCauseNoMemoryTraffic) {
   const char* text = R"(
 mesh (x=1)
 func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
@@ -338,9 +340,9 @@ func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
     }
   return %y, %z
 })";
-  const Figures figures{
-      .kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0.5, .links = {}};
-  const PredictedTime time = TimeOf(text, figures);
+  const Speeds speeds{
+      .kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .kernel_start_s = 0.5, .links = {}};
+  const PredictedTime time = TimeOf(text, speeds);
   // Each iteration reads 16 B for the exponential and 16 B for the add, and writes 16 B. The longer
   // branch reads 16 B and writes 16 B.
   EXPECT_DOUBLE_EQ(time.compute_s, 3 * (1 + 2 + 0.5) + 2 + 0.5);
@@ -353,16 +355,16 @@ func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
   EXPECT_EQ(time.largest[2].op, "negate");
 }
 
-TEST(CostTest, AnOperandThatIsReadTwiceIsReadOnce) {
-  const PredictedTime time =
-      TimeOf("mesh (x=1)\nfunc main(%c: f32[4]) -> (f32[4]) {\n%y = multiply(%c, %c)\nreturn %y\n}",
-             {.kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0, .links = {}});
+TEST(CostTest, AnOperandThatAnOpUsesTwiceIsReadFromMemoryOnce) {
+  const PredictedTime time = TimeOf(
+      "mesh (x=1)\nfunc main(%c: f32[4]) -> (f32[4]) {\n%y = multiply(%c, %c)\nreturn %y\n}",
+      {.kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .kernel_start_s = 0, .links = {}});
   EXPECT_DOUBLE_EQ(time.compute_s, 2);
 }
 
-TEST(CostTest, ALoopOfUnknownLengthCountsOnce) {
-  const PredictedTime time =
-      TimeOf(R"(
+TEST(CostTest, ALoopOfUnknownLengthCountsAsOneIteration) {
+  const PredictedTime time = TimeOf(
+      R"(
 mesh (x=1)
 func main(%i: f32[4]) -> (f32[4]) {
   %y = while(%i) {num_predicate_consts=0, num_body_consts=0} with
@@ -376,12 +378,12 @@ func main(%i: f32[4]) -> (f32[4]) {
     }
   return %y
 })",
-             {.kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0, .links = {}});
+      {.kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .kernel_start_s = 0, .links = {}});
   EXPECT_TRUE(time.has_unknown_loops);
   EXPECT_GE(time.compute_s, 2);
 }
 
-TEST(CostTest, FiguresAreMeasuredOrAssumed) {
+TEST(CostTest, SpeedsAreMeasuredOrAssumed) {
   core::ClusterSnapshot cluster;
   const ir::Mesh mesh{{{"data", 2}, {"model", 2}}};
   for (int i = 0; i < 4; ++i)
@@ -391,35 +393,35 @@ TEST(CostTest, FiguresAreMeasuredOrAssumed) {
                                .executor = i < 2 ? "v/0" : "w/0",
                                .flops_per_s = 4e9 - i,
                                .bytes_per_s = 1e9 + i});
-  Figures figures = FiguresOf(cluster, mesh);
-  EXPECT_TRUE(figures.measured);
-  EXPECT_EQ(figures.flops_per_s, 4e9 - 3);
-  EXPECT_EQ(figures.bytes_per_s, 1e9);
-  const core::LinkFigures inside = figures.links.at("model").figures;
-  const core::LinkFigures outside = figures.links.at("data").figures;
-  EXPECT_GT(inside.bytes_per_s, outside.bytes_per_s);
-  EXPECT_LT(inside.latency_s, outside.latency_s);
-  EXPECT_FALSE(figures.links.at("data").measured);
-  // The slowest measured figure counts. Figures that were not measured are assumed.
+  Speeds speeds = SpeedsOf(cluster, mesh);
+  EXPECT_TRUE(speeds.measured);
+  EXPECT_EQ(speeds.flops_per_s, 4e9 - 3);
+  EXPECT_EQ(speeds.bytes_per_s, 1e9);
+  const core::LinkFigures in_host = speeds.links.at("model").figures;
+  const core::LinkFigures between_hosts = speeds.links.at("data").figures;
+  EXPECT_GT(in_host.bytes_per_s, between_hosts.bytes_per_s);
+  EXPECT_LT(in_host.latency_s, between_hosts.latency_s);
+  EXPECT_FALSE(speeds.links.at("data").measured);
+  // The slowest measured speed counts. Speeds that were not measured are assumed.
   cluster.devices[0].between_executors.bytes_per_s = 3e9;
   cluster.devices[2].between_executors.bytes_per_s = 2e9;
   cluster.devices[0].in_executor.latency_s = 1e-6;
-  figures = FiguresOf(cluster, mesh);
-  EXPECT_TRUE(figures.links.at("data").measured);
-  EXPECT_EQ(figures.links.at("data").figures, (core::LinkFigures{2e9, outside.latency_s}));
-  EXPECT_EQ(figures.links.at("model").figures, (core::LinkFigures{inside.bytes_per_s, 1e-6}));
+  speeds = SpeedsOf(cluster, mesh);
+  EXPECT_TRUE(speeds.links.at("data").measured);
+  EXPECT_EQ(speeds.links.at("data").figures, (core::LinkFigures{2e9, between_hosts.latency_s}));
+  EXPECT_EQ(speeds.links.at("model").figures, (core::LinkFigures{in_host.bytes_per_s, 1e-6}));
   // An executor with near and far neighbours does not say to which of its links a measurement
   // belongs.
   cluster.devices[1].executor = "v/1";
-  EXPECT_FALSE(FiguresOf(cluster, mesh).links.at("data").measured);
+  EXPECT_FALSE(SpeedsOf(cluster, mesh).links.at("data").measured);
   cluster.devices[1].executor = "v/0";
-  // If one device has measured nothing, the assumed figures are used for all.
+  // If one device has measured nothing, the assumed speeds are used for all devices.
   cluster.devices[2].flops_per_s = 0;
-  figures = FiguresOf(cluster, mesh);
-  EXPECT_FALSE(figures.measured);
-  EXPECT_EQ(figures.kind, "cpu");
-  EXPECT_EQ(figures.flops_per_s, 100e9);
-  EXPECT_EQ(FiguresOf({.devices = {}, .absent_device_memory_bytes = 1}, mesh).kind, "gpu");
+  speeds = SpeedsOf(cluster, mesh);
+  EXPECT_FALSE(speeds.measured);
+  EXPECT_EQ(speeds.kind, "cpu");
+  EXPECT_EQ(speeds.flops_per_s, 100e9);
+  EXPECT_EQ(SpeedsOf({.devices = {}, .absent_device_memory_bytes = 1}, mesh).kind, "gpu");
 }
 
 }  // namespace

@@ -27,13 +27,13 @@ using ir::ValueId;
 bool Uses(const DimAxes& dims, const std::string& axis) { return DimOf(dims, axis) >= 0; }
 
 // A function that says what decided that a value is sharded by an axis.
-using Why = absl::FunctionRef<std::string(const std::string& axis)>;
+using OriginFn = absl::FunctionRef<std::string(const std::string& axis)>;
 
 // Extends the sharding of one dim of value `v` to `want`, if the present sharding of the dim is a
 // prefix of `want`, the new axes are unused in `v`, and they divide the dim evenly. Returns whether
 // the sharding has grown.
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
-          Why why) {
+          OriginFn origin_of) {
   DimAxes& have = s->shardings[v];
   if (s->fixed_sharding[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want))
     return false;
@@ -42,14 +42,16 @@ bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const Axi
         f.types[v].unreduced.contains(want[i]))
       return false;
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
-  for (size_t i = have[dim].size(); i < want.size(); ++i) s->origins[v][want[i]] = why(want[i]);
+  for (size_t i = have[dim].size(); i < want.size(); ++i)
+    s->origins[v][want[i]] = origin_of(want[i]);
   have[dim] = want;
   s->grown_at[v] = ++s->clock;
   s->settled = false;
   return true;
 }
 
-std::string Source(const Function& f, size_t op) {
+// Returns the name of the op and its call site, such as "add at model.cc:7".
+std::string OpText(const Function& f, size_t op) {
   std::string text(f.ops[op].def->name);
   if (f.sites[op].valid()) absl::StrAppend(&text, " at ", f.sites[op].ToString());
   return text;
@@ -62,6 +64,8 @@ std::string Source(const Function& f, size_t op) {
 // taken its axes. Shardy's priorities of ops have the same purpose.
 enum class Phase : uint8_t { kPassing, kSummed };
 
+// Visits an op without planned regions: passes shardings along its factors. Returns whether a
+// sharding has grown.
 bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
   const Op& op = f.ops[index];
   const Signature& sig = s->signatures[index];
@@ -69,18 +73,18 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase)
   const std::vector<DimAxes> out = ir::ElementsAt(s->shardings, op.results);
   const std::vector<AxisList> axes =
       ChooseFactorAxes(f, op, sig, in, out, /*summed=*/phase == Phase::kSummed);
-  auto why = [&](const std::string& axis) {
+  auto origin_of = [&](const std::string& axis) {
     for (size_t i = 0; i < in.size(); ++i)
       if (Uses(in[i], axis)) return s->origins[op.operands[i]][axis];
     for (size_t i = 0; i < out.size(); ++i)
       if (Uses(out[i], axis)) return s->origins[op.results[i]][axis];
-    return Source(f, index);
+    return OpText(f, index);
   };
   bool changed = false;
   auto project = [&](ValueId v, const ir::TensorFactors& dims) {
     const DimAxes want = ir::JoinAxes(dims, axes);
     for (size_t d = 0; d < want.size(); ++d)
-      changed |= Grow(f, s, v, static_cast<int>(d), want[d], why);
+      changed |= Grow(f, s, v, static_cast<int>(d), want[d], origin_of);
   };
   for (size_t i = 0; i < in.size(); ++i) project(op.operands[i], sig.operands[i]);
   for (size_t i = 0; i < out.size(); ++i) project(op.results[i], sig.results[i]);
@@ -116,11 +120,11 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
 // sharding, dim by dim the longer of the two. Returns whether one of them has grown.
 bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
               FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& edge,
-              const std::string& source) {
+              const std::string& op_text) {
   auto from_outer = [&](const std::string& axis) { return os->origins[ov][axis]; };
   auto from_inner = [&](const std::string& axis) {
     const auto known = is->origins[iv].find(axis);
-    return known == is->origins[iv].end() ? source : known->second;
+    return known == is->origins[iv].end() ? op_text : known->second;
   };
   bool changed = false;
   const int offset = edge.leading_dim ? 1 : 0;
@@ -147,13 +151,13 @@ void Settle(const Function& f, FunctionShardings* s, Phase phase);
 bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
   const Op& op = f.ops[index];
   const ir::DataFlow flow = ir::DataFlowOf(f, op);
-  const std::string source = Source(f, index);
+  const std::string op_text = OpText(f, index);
   bool changed = false;
   for (size_t k = 0; k < op.regions.size(); ++k) {
     const Function& region = *op.regions[k];
     FunctionShardings* inner = s->regions.at(static_cast<int>(index))[k].get();
     for (const ir::DataFlowEdge& edge : flow.regions[k].operands)
-      changed |= SyncEdge(f, s, op.operands[edge.outer], region, inner, edge.inner, edge, source);
+      changed |= SyncEdge(f, s, op.operands[edge.outer], region, inner, edge.inner, edge, op_text);
     // Settles a region only if something in it has grown since it was last settled. Each sweep
     // visits inner regions twice, forwards and backwards. If every visit settled them, the time for
     // nested regions would be exponential in the depth of the nest.
@@ -164,7 +168,7 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase p
     }
     for (const ir::DataFlowEdge& edge : flow.regions[k].results)
       changed |= SyncEdge(f, s, op.results[edge.outer], region, inner, region.results[edge.inner],
-                          edge, source);
+                          edge, op_text);
     for (const auto& carry : flow.regions[k].carries) {
       const int param = carry.first;
       const ValueId r = region.results[carry.second];
@@ -179,9 +183,9 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase p
   return changed;
 }
 
-// Returns whether a visit of the op may change something. That is so if one of its tensors or
-// regions has changed since the last visit.
-bool HasNews(const Function& f, size_t index, const FunctionShardings& s) {
+// Returns whether a visit of the op may change something: whether a tensor or a region of the op
+// has changed since the last visit.
+bool NeedsVisit(const Function& f, size_t index, const FunctionShardings& s) {
   const int64_t visited = s.visited_at[index];
   const auto is_new = [&](ValueId v) { return s.grown_at[v] > visited; };
   const Op& op = f.ops[index];
@@ -193,10 +197,12 @@ bool HasNews(const Function& f, size_t index, const FunctionShardings& s) {
   return std::any_of(inner.begin(), inner.end(), [](const auto& r) { return !r->settled; });
 }
 
+// Visits all ops that need a visit, forwards and then backwards. Returns whether a sharding has
+// grown.
 bool Sweep(const Function& f, FunctionShardings* s, Phase phase) {
   bool changed = false;
   auto visit = [&](size_t i) {
-    if (!HasNews(f, i, *s)) return;
+    if (!NeedsVisit(f, i, *s)) return;
     s->visited_at[i] = s->clock;
     changed |= f.ops[i].def->data_flow ? SweepRegions(f, i, s, phase) : SweepOp(f, i, s, phase);
   };
@@ -321,7 +327,7 @@ absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
         ir::PartitionSpec rest = *spec;  // the spec without the axes that are Manual here
         for (AxisList& d : rest.dims)
           std::erase_if(d, [&](const std::string& a) { return f.scope.mesh.IsManual(a); });
-        TESSERA_RETURN_IF_ERROR(FixSharding(f, s, op.results[0], rest, Source(f, i)));
+        TESSERA_RETURN_IF_ERROR(FixSharding(f, s, op.results[0], rest, OpText(f, i)));
       }
     if (auto it = s->regions.find(static_cast<int>(i)); it != s->regions.end())
       for (size_t k = 0; k < op.regions.size(); ++k)
@@ -388,7 +394,7 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
   return axes;
 }
 
-AxisList TermsOf(const Function& f, ValueId v) {
+AxisList TermAxesOf(const Function& f, ValueId v) {
   AxisList terms;
   for (const std::string& axis : f.types[v].unreduced)
     if (!f.scope.mesh.IsManual(axis)) terms.push_back(axis);
@@ -423,7 +429,7 @@ absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
   return SeedFixedOps(f, s);
 }
 
-std::string WhoDecided(const FunctionShardings& s, ValueId v) {
+std::string OriginText(const FunctionShardings& s, ValueId v) {
   std::vector<std::pair<std::string, std::string>> rows;  // origin, and the axes it decided
   for (const AxisList& dim : s.shardings[v])
     for (const std::string& axis : dim) {

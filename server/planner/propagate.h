@@ -44,7 +44,7 @@ struct FunctionShardings {
 // SHARDING_TYPE_ERROR.
 absl::Status Seed(const ir::Program& program, FunctionShardings* s);
 // Returns a text that says what decided the sharding of value `v`; "" if `v` is not sharded.
-std::string WhoDecided(const FunctionShardings& s, ir::ValueId v);
+std::string OriginText(const FunctionShardings& s, ir::ValueId v);
 // Propagates the shardings until nothing changes. Requires: Seed has succeeded.
 void Propagate(const ir::Function& f, FunctionShardings* s);
 
@@ -61,7 +61,7 @@ std::vector<ir::AxisList> ChooseFactorAxes(const ir::Function& f, const ir::Op& 
 // Returns the axes along which the shards of value `v` are terms, so that the value is the sum of
 // its shards: the unreduced axes of its type that are not Manual in f. These axes cut none of its
 // dims.
-ir::AxisList TermsOf(const ir::Function& f, ir::ValueId v);
+ir::AxisList TermAxesOf(const ir::Function& f, ir::ValueId v);
 // Returns the dim that the axis cuts, or -1 if it cuts none.
 int DimOf(const ir::DimAxes& dims, const std::string& axis);
 

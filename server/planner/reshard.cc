@@ -112,15 +112,15 @@ std::optional<Step> TryGather(DimAxes* current, const DimAxes& target) {
   return std::nullopt;
 }
 
-void DropAxesOfOne(const Mesh& mesh, AxisList* axes) {
+void DropAxesOfSizeOne(const Mesh& mesh, AxisList* axes) {
   std::erase_if(*axes, [&](const std::string& axis) { return mesh.SizeOf(axis) == 1; });
 }
 
 // Returns the steps from `current` to `target`: at each point the cheapest step that applies.
 std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, DimAxes target, AxisList pending) {
   for (DimAxes* dims : {&current, &target})
-    for (AxisList& dim : *dims) DropAxesOfOne(mesh, &dim);
-  DropAxesOfOne(mesh, &pending);
+    for (AxisList& dim : *dims) DropAxesOfSizeOne(mesh, &dim);
+  DropAxesOfSizeOne(mesh, &pending);
   std::vector<Step> steps;
   while (true) {
     std::optional<Step> next = TrySlice(&current, target, &pending);
@@ -135,7 +135,7 @@ std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, DimAxes target, Axi
 
 // ---- The ops of a step. -------------------------------------------------------------------------
 
-// Returns this device's part of `shard` along `axis`, without communication.
+// Emits the slice of this device from `shard`, cut along `axis`, without communication.
 Value SliceAlong(Value shard, int dim, const std::string& axis) {
   ir::Builder& b = shard.builder();
   ir::Dims sizes = shard.shape();
@@ -180,7 +180,8 @@ std::vector<std::pair<int64_t, int64_t>> BlocksToOwners(const Mesh& mesh, const 
   return pairs;
 }
 
-Value Take(const Step& step, Value shard) {
+// Emits the op of the step and returns the shard after it.
+Value EmitStep(const Step& step, Value shard) {
   switch (step.kind) {
     case Step::Kind::kSlice:
       return SliceAlong(shard, step.dim, step.axes[0]);
@@ -203,7 +204,7 @@ Value Take(const Step& step, Value shard) {
 Value Reshard(Value shard, DimAxes current, const DimAxes& target, AxisList pending) {
   for (const Step& step :
        StepsOf(shard.builder().mesh(), std::move(current), target, std::move(pending)))
-    shard = Take(step, shard);
+    shard = EmitStep(step, shard);
   return shard;
 }
 

@@ -28,7 +28,7 @@ void AppendShardings(const ir::Function& f, const FunctionShardings& s, int dept
                      std::string* out) {
   const std::string indent(2 * depth, ' ');
   const auto append = [&](ir::ValueId v, std::string_view made_by) {
-    const std::string who = WhoDecided(s, v);
+    const std::string who = OriginText(s, v);
     absl::StrAppend(out, indent, "%", v, ": ", ShardedTypeText(f.types[v], s.shardings[v]),
                     ToAbsl(made_by), who.empty() ? "" : ", by ", who, "\n");
   };
@@ -59,19 +59,19 @@ std::string ShardingsText(const ir::Function& f, const FunctionShardings& s) {
   return out;
 }
 
-void Stages::Add(std::string_view stage, const ir::Program& program,
-                 std::string_view remarks) const {
+void StageReporter::Report(std::string_view stage, const ir::Program& program,
+                           std::string_view remarks) const {
   if (!wanted()) return;
   request_.on_stage({std::string(stage),
                      absl::StrCat(Commented(remarks), ir::PrintProgram(program, {.sites = true}))});
 }
 
-void Stages::Add(std::string_view stage, const ir::FunctionRef& device_program,
-                 std::string_view remarks) const {
+void StageReporter::Report(std::string_view stage, const ir::FunctionRef& device_program,
+                           std::string_view remarks) const {
   if (!wanted()) return;
   ir::Program program;
   program.entry = device_program;
-  Add(stage, program, remarks);
+  Report(stage, program, remarks);
 }
 
 }  // namespace tessera::server::planner

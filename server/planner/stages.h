@@ -10,17 +10,18 @@
 namespace tessera::server::planner {
 
 // Passes the program after each stage to the request's on_stage. The request must outlive the
-// Stages.
-class Stages {
+// StageReporter.
+class StageReporter {
  public:
-  explicit Stages(const core::PlanRequest& request) : request_(request) {}
+  explicit StageReporter(const core::PlanRequest& request) : request_(request) {}
 
-  // Returns whether the request has an on_stage. If not, Add does nothing.
+  // Returns whether the request has an on_stage. If not, Report does nothing.
   bool wanted() const { return request_.on_stage != nullptr; }
   // Reports a stage. `remarks` are lines that become comments before the program.
-  void Add(std::string_view stage, const ir::Program& program, std::string_view remarks = "") const;
-  void Add(std::string_view stage, const ir::FunctionRef& device_program,
-           std::string_view remarks = "") const;
+  void Report(std::string_view stage, const ir::Program& program,
+              std::string_view remarks = "") const;
+  void Report(std::string_view stage, const ir::FunctionRef& device_program,
+              std::string_view remarks = "") const;
 
  private:
   const core::PlanRequest& request_;

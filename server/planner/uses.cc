@@ -18,43 +18,44 @@ namespace {
 // Calls visit(function, index of the op, number of runs) for every op. Ops of regions come before
 // the op that has the regions. The body of a loop whose number of iterations is unknown counts as
 // run once each time that the loop runs. All branches count, as if each of them ran.
-using Visit = absl::FunctionRef<void(const ir::Function& f, size_t i, int64_t times)>;
-void ForEachOp(const ir::Function& f, int64_t times, Visit visit) {
+using Visit = absl::FunctionRef<void(const ir::Function& f, size_t i, int64_t runs)>;
+void ForEachOp(const ir::Function& f, int64_t runs, Visit visit) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const ir::Op& op = f.ops[i];
     if (op.def->data_flow) {
       const int64_t trips = ir::DataFlowOf(f, op).trip_count;
       for (const ir::FunctionRef& region : op.regions)
-        ForEachOp(*region, trips == ir::kUnknownTripCount ? times : times * trips, visit);
+        ForEachOp(*region, trips == ir::kUnknownTripCount ? runs : runs * trips, visit);
     }
-    visit(f, i, times);
+    visit(f, i, runs);
   }
 }
 
-bool Scans(const ir::Op& op) {
+bool IsScanOrScatter(const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kScan || op.def->lowering == ir::Lowering::kScatter;
 }
 
 // Returns whether the op can be compiled for CPUs but not for accelerators, which leave it to their
 // host.
-bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
+bool IsCompiledForCpusOnly(const ir::Function& f, const ir::Op& op) {
   if (op.def->lowering == ir::Lowering::kSort) return true;
-  if (!Scans(op)) return false;
+  if (!IsScanOrScatter(op)) return false;
   const ir::ScanSize size = ir::ScanSizeOf(f, op);
   return ir::HasCode(size) && !ir::IsForAccelerators(size);
 }
 
 // Returns whether the op's computation can be compiled. True if the op has no computation.
-bool HasCodeInside(const ir::Op& op) {
+bool CanCompileComputation(const ir::Op& op) {
   return !ir::HasComputation(*op.def) || ir::GraphOf(*op.regions[0]).has_value();
 }
 
 // Returns whether the op can be compiled for every kind of device.
-bool HasCode(const ir::Function& f, const ir::Op& op) {
+bool IsCompiledForAllDevices(const ir::Function& f, const ir::Op& op) {
   const ir::Lowering kind = op.def->lowering;
-  if (Scans(op) && !ir::HasCode(ir::ScanSizeOf(f, op))) return false;
+  if (IsScanOrScatter(op) && !ir::HasCode(ir::ScanSizeOf(f, op))) return false;
   if (kind != ir::Lowering::kScalar)
-    return kind != ir::Lowering::kHost && !IsCodeOfCpus(f, op) && HasCodeInside(op);
+    return kind != ir::Lowering::kHost && !IsCompiledForCpusOnly(f, op) &&
+           CanCompileComputation(op);
   return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
                                               f.type(op.results[0]).dtype));
 }
@@ -80,34 +81,34 @@ int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
 
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
   std::vector<CollectiveUse> uses;
-  ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
-    const ir::Op& op = in.ops[i];
+  ForEachOp(f, 1, [&](const ir::Function& function, size_t i, int64_t runs) {
+    const ir::Op& op = function.ops[i];
     if (op.def->lowering != ir::Lowering::kCollective || op.operands.empty()) return;
     CollectiveUse u;
     u.op = std::string(op.def->name);
     u.axes = op.attrs.Strings("axes");
-    u.group = in.scope.mesh.SizeOf(u.axes);
-    u.times = times;
-    u.bytes = Times(BytesSent(in, op, u.group), times);
-    u.site = in.sites[i];
+    u.group = function.scope.mesh.SizeOf(u.axes);
+    u.runs = runs;
+    u.bytes = Times(BytesSent(function, op, u.group), runs);
+    u.site = function.sites[i];
     if (u.group > 1) uses.push_back(std::move(u));
   });
   return uses;
 }
 
-std::vector<HostUse> HostOpsOf(const ir::Function& f) {
-  std::vector<HostUse> uses;
-  ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
-    const ir::Op& op = in.ops[i];
-    if (HasCode(in, op)) return;
-    const bool cpu_code = IsCodeOfCpus(in, op) && HasCodeInside(op);
-    HostUse u{std::string(op.def->name), 0, times, in.sites[i], cpu_code};
+std::vector<HostOp> HostOpsOf(const ir::Function& f) {
+  std::vector<HostOp> ops;
+  ForEachOp(f, 1, [&](const ir::Function& function, size_t i, int64_t runs) {
+    const ir::Op& op = function.ops[i];
+    if (IsCompiledForAllDevices(function, op)) return;
+    const bool cpu_code = IsCompiledForCpusOnly(function, op) && CanCompileComputation(op);
+    HostOp host_op{std::string(op.def->name), 0, runs, function.sites[i], cpu_code};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
       for (const ir::ValueId v : *values)
-        u.bytes = Plus(u.bytes, Times(in.types[v].num_bytes(), times));
-    uses.push_back(std::move(u));
+        host_op.bytes = Plus(host_op.bytes, Times(function.types[v].num_bytes(), runs));
+    ops.push_back(std::move(host_op));
   });
-  return uses;
+  return ops;
 }
 
 }  // namespace tessera::server::planner

@@ -1,6 +1,6 @@
-// The collectives of a device program, with the bytes that they send, and its ops that the host
-// runs. The plan and its explanation list both, and the prediction of times (cost.h) counts the
-// bytes. Pure.
+// The collectives of a device program, with the bytes that they send, and the ops of the program
+// that the host runs. The plan lists the collectives, its explanation lists both, and the
+// prediction of times (cost.h) counts the bytes that collectives send. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,16 +15,16 @@ namespace tessera::server::planner {
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n);
 
 // A collective of the device program. `bytes` is the most that one device sends for it per run of
-// the program, over all `times` times that the collective runs in loops. In a group of n devices,
-// the ring algorithm sends 2(n-1)/n of the shard for psum, the whole shard for ppermute, and
-// (n-1)/n of the gathered or scattered array for the others.
+// the program, over all `runs` runs of the collective in loops. In a group of n devices, the ring
+// algorithm sends 2(n-1)/n of the shard for psum, the whole shard for ppermute, and (n-1)/n of the
+// gathered or scattered array for the others.
 struct CollectiveUse {
   std::string op;
   ir::AxisList axes;
   // number of devices that take part together
   int64_t group = 1;
   int64_t bytes = 0;
-  int64_t times = 1;
+  int64_t runs = 1;
   Site site;
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
@@ -34,13 +34,13 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 // Lowering, its computation, a dtype without kernels (ir::HasKernels), or its size (ir::ScanSize).
 // `bytes` is the size of its operands and results, which an accelerator copies to the host and
 // back, per run of the program.
-struct HostUse {
+struct HostOp {
   std::string op;
   int64_t bytes = 0;
-  int64_t times = 1;
+  int64_t runs = 1;
   Site site;
   bool cpu_code = false;
 };
-std::vector<HostUse> HostOpsOf(const ir::Function& device_program);
+std::vector<HostOp> HostOpsOf(const ir::Function& device_program);
 
 }  // namespace tessera::server::planner
