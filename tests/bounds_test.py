@@ -150,7 +150,7 @@ FIXED = {
     "recovery_wait": ("server/scheduler/config.h", "absl::Duration recovery_wait"),
     "verdict_wait": ("server/scheduler/config.h", "absl::Duration verdict_wait"),
     "file_deadline": ("server/scheduler/config.h", "absl::Duration file_deadline"),
-    "inquiry_wait": ("server/rpc/inquiries.h", "absl::Duration kInquiryWait"),
+    "inquiry_wait": ("server/rpc/inquiries.h", "absl::Duration kInquiryWaitMax"),
     "attach_wait": ("server/rpc/worker_streams.cc", "absl::Duration kAttachWait"),
     "ready_timeout": ("worker/daemon/core.h", "absl::Duration ready_timeout"),
     "program_upload_idle": ("server/scheduler/config.h", "absl::Duration program_upload_idle"),

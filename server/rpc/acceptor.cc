@@ -123,26 +123,27 @@ void Acceptor::Start(ConnectionFn on_connection) {
 // connections end.
 void Acceptor::Run() {
   NameThread("accept");
-  std::vector<pollfd> waited = {{stop_.get(), POLLIN, 0}};
-  for (const UniqueFd& listener : listeners_) waited.push_back({listener.get(), POLLIN, 0});
-  absl::Time warned = absl::InfinitePast();
+  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  for (const UniqueFd& listener : listeners_) polled.push_back({listener.get(), POLLIN, 0});
+  absl::Time last_warned = absl::InfinitePast();
   while (true) {
-    poll(waited.data(), waited.size(), -1);
-    if (waited[0].revents != 0) return;
-    for (size_t i = 1; i < waited.size(); ++i) {
-      if (waited[i].revents == 0) continue;
-      const int fd = accept4(waited[i].fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    poll(polled.data(), polled.size(), -1);
+    if (polled[0].revents != 0) return;
+    for (size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents == 0) continue;
+      const int fd = accept4(polled[i].fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         on_connection_(fd);
       } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         // The connection stays in the backlog, so poll would return at once. The thread waits on
         // `stop_` alone for a moment.
-        const int why = errno;
-        if (SteadyNow() - warned >= kWarnInterval) {
-          TESSERA_LOG(WARNING) << "no connection can be accepted" << Field("why", strerror(why));
-          warned = SteadyNow();
+        const int error_number = errno;
+        if (SteadyNow() - last_warned >= kWarnInterval) {
+          TESSERA_LOG(WARNING) << "no connection can be accepted"
+                               << Field("why", strerror(error_number));
+          last_warned = SteadyNow();
         }
-        poll(waited.data(), 1, kRetryMillis);
+        poll(polled.data(), 1, kRetryMillis);
       }
     }
   }

@@ -21,9 +21,10 @@ using testing::Eventually;
 constexpr absl::Duration kPeerTimeout = absl::Seconds(20);
 
 // Keeps the connections that an acceptor accepts.
-class Accepted {
+class AcceptedConnections {
  public:
-  Acceptor::ConnectionFn Keep() {
+  // Returns the callback that keeps each connection.
+  Acceptor::ConnectionFn KeepFn() {
     return [this](int fd) {
       absl::MutexLock lock(&mu_);
       fds_.emplace_back(fd);
@@ -51,10 +52,10 @@ void Connect(const UniqueFd& fd, int port) {
   EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
 }
 
-// Opens descriptors until this process may open no more.
-class AllDescriptors {
+// A shortage of descriptors: opens descriptors until this process may open no more.
+class DescriptorShortage {
  public:
-  AllDescriptors() {
+  DescriptorShortage() {
     getrlimit(RLIMIT_NOFILE, &before_);
     rlimit few = before_;
     few.rlim_cur = 256;
@@ -62,7 +63,7 @@ class AllDescriptors {
     for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) fds_.emplace_back(fd);
     EXPECT_EQ(errno, EMFILE);
   }
-  ~AllDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  ~DescriptorShortage() { setrlimit(RLIMIT_NOFILE, &before_); }
   void Free(size_t count) { fds_.resize(fds_.size() - count); }
 
  private:
@@ -70,36 +71,36 @@ class AllDescriptors {
   std::vector<UniqueFd> fds_;
 };
 
-TEST(AcceptorTest, AConnectionThatFoundNoDescriptorIsAcceptedOnceThereIsOne) {
-  Accepted accepted;
+TEST(AcceptorTest, AConnectionIsAcceptedOnceADescriptorIsFree) {
+  AcceptedConnections accepted;
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto acceptor, Acceptor::Listen("127.0.0.1", 0, kPeerTimeout));
-  acceptor->Start(accepted.Keep());
+  acceptor->Start(accepted.KeepFn());
   const UniqueFd before = NewSocket(), first = NewSocket(), second = NewSocket();
   Connect(before, acceptor->port());
   ASSERT_TRUE(Eventually([&] { return accepted.size() == 1; }));
-  AllDescriptors all;
+  DescriptorShortage shortage;
   Connect(first, acceptor->port());
   Connect(second, acceptor->port());
   EXPECT_FALSE(Eventually([&] { return accepted.size() > 1; }, absl::Milliseconds(200)));
-  all.Free(1);
+  shortage.Free(1);
   EXPECT_TRUE(Eventually([&] { return accepted.size() == 2; }));
-  all.Free(1);
+  shortage.Free(1);
   EXPECT_TRUE(Eventually([&] { return accepted.size() == 3; }));
 }
 
 TEST(AcceptorTest, WildcardsAndNamesListenOnIPv4) {
   for (const char* host : {"0.0.0.0", "[::]", "localhost", "127.0.0.1"}) {
     SCOPED_TRACE(host);
-    Accepted accepted;
+    AcceptedConnections accepted;
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto acceptor, Acceptor::Listen(host, 0, kPeerTimeout));
-    acceptor->Start(accepted.Keep());
+    acceptor->Start(accepted.KeepFn());
     const UniqueFd fd = NewSocket();
     Connect(fd, acceptor->port());
     EXPECT_TRUE(Eventually([&] { return accepted.size() == 1; }));
   }
 }
 
-TEST(AcceptorTest, APortThatIsTakenAndAHostThatIsNoneAreRefused) {
+TEST(AcceptorTest, ATakenPortAndAnUnknownHostAreRefused) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, Acceptor::Listen("127.0.0.1", 0, kPeerTimeout));
   EXPECT_EQ(
       Acceptor::Listen("127.0.0.1", first->port(), kPeerTimeout).status().message(),

@@ -34,11 +34,12 @@ void DrainWorker(const CallRef<v1::DrainWorkerRequest, v1::Worker>& call) {
   const v1::DrainWorkerRequest& q = call->request();
   TESSERA_LOG(INFO) << "worker is drained" << Field("worker", q.worker())
                     << Field("token", call->caller().token_name) << Field("reason", q.reason());
-  Answer<WorkerInfo>(
-      call,
-      scheduler::Drain{
-          {0, call->caller()}, q.worker(), q.reason(), call->Wait(q.has_timeout(), q.timeout())},
-      FillWorker);
+  Answer<WorkerInfo>(call,
+                     scheduler::Drain{{0, call->caller()},
+                                      q.worker(),
+                                      q.reason(),
+                                      call->WaitTime(q.has_timeout(), q.timeout())},
+                     FillWorker);
 }
 
 void DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call) {
@@ -50,16 +51,16 @@ void DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call) {
 
 namespace {
 
-// Returns which processes the request means, for the log.
+// Returns a name for the processes of the target, for the log.
 std::string TargetName(const InquiryTarget& target) {
   return target.all ? "all" : target.worker.empty() ? "coordinator" : target.worker;
 }
 
 template <class Q>
-void AnswerInquiry(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry) {
+void InquireAndAnswer(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry) {
   const Q& q = call->request();
   Inquire(*call->context().workers, call->context().sources, {q.worker(), q.all()},
-          std::move(inquiry), call->Wait(q.has_timeout(), q.timeout()),
+          std::move(inquiry), call->WaitTime(q.has_timeout(), q.timeout()),
           AnswerWith<v1::Diagnostics>(
               call, [](v1::Diagnostics& found, v1::Diagnostics* out) { *out = std::move(found); }));
 }
@@ -69,18 +70,19 @@ void AnswerInquiry(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry)
 void GetDiagnostics(const CallRef<v1::GetDiagnosticsRequest, v1::Diagnostics>& call) {
   constexpr int kFlightLines = 100'000;  // about 10 MiB
   v1::Inquiry inquiry;
-  if (!call->request().details()) return AnswerInquiry(call, std::move(inquiry));
+  if (!call->request().details()) return InquireAndAnswer(call, std::move(inquiry));
   inquiry.set_details(true);
   inquiry.set_flight_lines(kFlightLines);
   // Collecting the metrics waits for the scheduler for up to a second, so it runs on a thread for
   // inquiries.
   const v1::GetDiagnosticsRequest& q = call->request();
-  const absl::Duration wait = std::min(call->Wait(q.has_timeout(), q.timeout()), kInquiryWait);
-  call->context().workers->inquiry_pool().Run(
+  const absl::Duration wait =
+      std::min(call->WaitTime(q.has_timeout(), q.timeout()), kInquiryWaitMax);
+  call->context().workers->inquiry_pool().Submit(
       wait, call->caller().tenant, /*bytes=*/0,
       [call, inquiry = std::move(inquiry)](const absl::StatusOr<absl::Duration>& left) {
         if (!left.ok()) return call->Finish(left.status());
-        AnswerInquiry(call, inquiry);
+        InquireAndAnswer(call, inquiry);
       });
 }
 
@@ -97,7 +99,7 @@ void SetLogLevel(const CallRef<v1::SetLogLevelRequest, v1::Diagnostics>& call) {
   v1::Inquiry inquiry;
   inquiry.set_log_level(q.level());
   if (q.has_time()) *inquiry.mutable_log_level_time() = q.time();
-  AnswerInquiry(call, std::move(inquiry));
+  InquireAndAnswer(call, std::move(inquiry));
 }
 
 void CreateToken(const CallRef<v1::CreateTokenRequest, v1::CreateTokenResponse>& call) {

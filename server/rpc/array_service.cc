@@ -54,10 +54,10 @@ absl::StatusOr<ir::Array> ValueOf(const v1::WriteArrayRequest& request, const ap
       return ArrayFromJson(request.json(), spec.dtype, spec.shape);
     case v1::WriteArrayRequest::kData: {
       if (static_cast<int64_t>(request.data().size()) != bytes)
-        return MakeError(
-            ErrorKind::kValueError,
-            absl::StrCat("array: ", request.data().size(), " bytes were sent for ",
-                         ir::MakeType(spec.dtype, spec.shape).ToString(), ", which has ", bytes));
+        return MakeError(ErrorKind::kValueError,
+                         absl::StrCat("array: ", request.data().size(), " bytes were sent for ",
+                                      ir::MakeType(spec.dtype, spec.shape).ToString(),
+                                      ", which has ", bytes, " bytes"));
       ir::Array value(spec.dtype, spec.shape);
       if (bytes > 0) std::memcpy(value.MutableData(), request.data().data(), request.data().size());
       return value;
@@ -110,7 +110,7 @@ void CreateReadTickets(
   const v1::CreateReadTicketsRequest& q = call->request();
   call->coordinator()->ReadTicketsAsync(
       call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
-      call->Wait(q.has_timeout(), q.timeout()),
+      call->WaitTime(q.has_timeout(), q.timeout()),
       AnswerWith<TicketedArray>(call, [](const TicketedArray& a, auto* out) {
         *out->mutable_spec() = ToProto(a.spec);
         FillTickets(a.tickets, out->mutable_tickets());
@@ -120,7 +120,7 @@ void CreateReadTickets(
 void ReadArray(const CallRef<v1::ReadArrayRequest, v1::ReadArrayResponse>& call) {
   const v1::ReadArrayRequest& q = call->request();
   call->coordinator()->GetAsync(
-      call->caller(), q.array(), call->Wait(q.has_timeout(), q.timeout()),
+      call->caller(), q.array(), call->WaitTime(q.has_timeout(), q.timeout()),
       call->coordinator()->options().relay_bytes_max, [call](absl::StatusOr<ir::Array> value) {
         if (!value.ok()) return call->Finish(value.status());
         v1::ReadArrayResponse& out = call->response();

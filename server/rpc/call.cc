@@ -18,7 +18,7 @@ namespace tessera::server::rpc {
 namespace {
 
 constexpr size_t kRequestIdMax = 64;
-constexpr size_t kPayloadKeptMax = 128;  // bytes of the longest payload that is not hashed
+constexpr size_t kUnhashedPayloadMax = 128;  // bytes of the longest payload that is not hashed
 // A call waits until this long before the caller's deadline, so that there is time to send the
 // answer.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
@@ -58,9 +58,9 @@ bool IsOneEvent(Method method) {
 // Encodes the message. Returns LIMIT_EXCEEDED for messages of 2 GiB and more, which cannot be
 // serialized.
 absl::Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
-  bool own = false;
+  bool own_buffer = false;
   const grpc::Status encoded =
-      grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, out, &own);
+      grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, out, &own_buffer);
   if (encoded.ok()) return absl::OkStatus();
   return MakeError(ErrorKind::kLimitExceeded,
                    absl::StrCat("the answer has ", message.ByteSizeLong(),
@@ -77,19 +77,20 @@ absl::StatusOr<scheduler::RequestId> TakeRequestId(std::string* field,
                      absl::StrCat("request_id: it has ", field->size(), " bytes, at most ",
                                   kRequestIdMax, " are accepted"));
   scheduler::RequestId id{std::exchange(*field, ""), StableBytes(request)};
-  if (id.payload.size() > kPayloadKeptMax) id.payload = Sha256Hex(id.payload);
+  if (id.payload.size() > kUnhashedPayloadMax) id.payload = Sha256Hex(id.payload);
   return id;
 }
 
-absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
-                      const google::protobuf::Duration& timeout) {
-  const absl::Duration asked = given ? ir::serial::FromProto(timeout) : absl::InfiniteDuration();
+absl::Duration WaitTimeOf(const grpc::CallbackServerContext& context, bool given,
+                          const google::protobuf::Duration& timeout) {
+  const absl::Duration requested =
+      given ? ir::serial::FromProto(timeout) : absl::InfiniteDuration();
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max())
-    return std::max(asked, absl::ZeroDuration());
+    return std::max(requested, absl::ZeroDuration());
   const absl::Duration left =
       absl::FromChrono(deadline - std::chrono::system_clock::now()) - kAnswerTime;
-  return std::max(std::min(asked, left), absl::ZeroDuration());
+  return std::max(std::min(requested, left), absl::ZeroDuration());
 }
 
 absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
@@ -130,7 +131,7 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
   if (status.ok()) {
     caller_ = *std::move(caller);
     request_bytes_ = bytes.Length();
-    status = Decode(bytes, undecodable(), &request_message());
+    status = Decode(bytes, decode_error_kind(), &request_message());
   }
   if (!status.ok()) {
     Send(status);
@@ -141,7 +142,7 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
 }
 
 bool CallBase::AnswerFromLog() {
-  absl::StatusOr<scheduler::RequestId> id = TakeRequestId(request_id(), request_message());
+  absl::StatusOr<scheduler::RequestId> id = TakeRequestId(request_id_field(), request_message());
   if (!id.ok()) {
     Send(id.status());
     return true;
@@ -183,7 +184,7 @@ TableService::TableService(const google::protobuf::ServiceDescriptor& service,
     const std::string name = absl::StrCat(service.full_name(), "/", method.name());
     const auto route = std::find_if(routes.begin(), routes.end(),
                                     [&](const Route& r) { return MethodName(r.method) == name; });
-    TESSERA_CHECK(route != routes.end()) << name << " has no row";
+    TESSERA_CHECK(route != routes.end()) << name << " has no route";
     names_.push_back("/" + name);
     using grpc::internal::RpcMethod;
     const RpcMethod::RpcType type = method.client_streaming()   ? RpcMethod::BIDI_STREAMING

@@ -55,7 +55,7 @@ struct CallContext {
   const Clock* clock = nullptr;
   RequestLog* requests = nullptr;
   Coordinator* coordinator = nullptr;
-  JobPool* pool = nullptr;                 // threads for RunProgram, which blocks
+  JobPool* run_pool = nullptr;             // threads for RunProgram, which blocks
   JobPool* decoders = nullptr;             // threads that read programs, which takes a while
   core::ProgramReader* reader = nullptr;   // null if programs are read in this process
   Executions* executions = nullptr;        // streams of ExecutePrograms
@@ -73,8 +73,8 @@ absl::StatusOr<scheduler::RequestId> TakeRequestId(std::string* field,
 
 // Returns how long a call may wait: `timeout` if it is `given`, but at most until shortly before
 // the caller's deadline, so that there is time to send the answer.
-absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
-                      const google::protobuf::Duration& timeout);
+absl::Duration WaitTimeOf(const grpc::CallbackServerContext& context, bool given,
+                          const google::protobuf::Duration& timeout);
 
 // The part of a unary call that does not depend on the types of its messages. A handler that drops
 // its call without calling Finish has a bug; the destructor then answers the call with INTERNAL.
@@ -91,9 +91,9 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   scheduler::Request identity() const { return {0, caller_, id_}; }
   const CallContext& context() const { return *context_; }
   Coordinator* coordinator() const { return context_->coordinator; }
-  // See WaitOf. Must not be called after Finish.
-  absl::Duration Wait(bool given, const google::protobuf::Duration& timeout) const {
-    return WaitOf(*grpc_, given, timeout);
+  // See WaitTimeOf. Must not be called after Finish.
+  absl::Duration WaitTime(bool given, const google::protobuf::Duration& timeout) const {
+    return WaitTimeOf(*grpc_, given, timeout);
   }
   // Answers the call: with the response if `status` is OK, otherwise with the error. Must be called
   // once, on any thread.
@@ -109,9 +109,9 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::Message& response_message() const = 0;
   // Returns the request_id field of the request, or null if its message type has no such field.
-  virtual std::string* request_id() = 0;
+  virtual std::string* request_id_field() = 0;
   // Returns the kind of the error for bytes that do not decode.
-  virtual ErrorKind undecodable() const = 0;
+  virtual ErrorKind decode_error_kind() const = 0;
 
  private:
   // If the call repeats an earlier one, lets the request log answer it. Otherwise enters a call
@@ -153,7 +153,7 @@ class Call final : public CallBase {
   using CallBase::CallBase;
   google::protobuf::Message& request_message() override { return request_; }
   const google::protobuf::Message& response_message() const override { return response_; }
-  std::string* request_id() override {
+  std::string* request_id_field() override {
     if constexpr (requires(Q q) { q.mutable_request_id(); }) {
       return request_.mutable_request_id();
     } else {
@@ -161,7 +161,7 @@ class Call final : public CallBase {
     }
   }
   // If the message type has a program field, bytes that do not decode count as a malformed program.
-  ErrorKind undecodable() const override {
+  ErrorKind decode_error_kind() const override {
     if constexpr (requires(Q q) { q.program(); }) {
       return ErrorKind::kMalformedProgram;
     } else {
@@ -194,7 +194,7 @@ void Answer(const CallRef<Q, R>& call, Event event, Fill fill) {
 }
 // Like Answer, for a method whose response has no fields to fill in.
 template <class Event, class Q, class R>
-void AnswerDone(const CallRef<Q, R>& call, Event event) {
+void AnswerEmpty(const CallRef<Q, R>& call, Event event) {
   Answer<std::monostate>(call, std::move(event), [](const std::monostate&, R*) {});
 }
 

@@ -185,7 +185,7 @@ void ListMeshes(const CallRef<v1::ListMeshesRequest, v1::ListMeshesResponse>& ca
 }
 
 void DeleteMesh(const CallRef<v1::DeleteMeshRequest, v1::DeleteMeshResponse>& call) {
-  AnswerDone(call, scheduler::DeleteMesh{call->identity(), call->request().name()});
+  AnswerEmpty(call, scheduler::DeleteMesh{call->identity(), call->request().name()});
 }
 
 void ListTopPrograms(const CallRef<v1::ListTopProgramsRequest, v1::ListTopProgramsResponse>& call) {

@@ -23,7 +23,7 @@ std::shared_ptr<WorkerStream> ConnectedWorkers::Find(uint64_t registration_id) {
   return found == workers_.end() ? nullptr : found->second.stream.lock();
 }
 
-std::map<std::string, std::shared_ptr<WorkerStream>> ConnectedWorkers::ByName() {
+std::map<std::string, std::shared_ptr<WorkerStream>> ConnectedWorkers::StreamsByName() {
   std::map<std::string, std::shared_ptr<WorkerStream>> found;
   absl::MutexLock lock(&mu_);
   for (const auto& [registration_id, worker] : workers_) {

@@ -21,15 +21,15 @@ class ConnectedWorkers {
   ConnectedWorkers(api::WorkerEvents* events, const Clock* clock)
       : events_(events), clock_(clock) {}
 
-  // Records the registration of the worker `name`. The stream itself calls this.
+  // Records the stream of the worker `name` under its registration. The stream itself calls this.
   void Add(uint64_t registration_id, const std::string& name,
            const std::shared_ptr<WorkerStream>& stream) ABSL_LOCKS_EXCLUDED(mu_);
   // Removes the worker of the registration. Returns false if there was none.
   bool Remove(uint64_t registration_id) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the worker of the registration, or null if there is none.
+  // Returns the stream of the worker with this registration, or null if there is none.
   std::shared_ptr<WorkerStream> Find(uint64_t registration_id) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns every connected worker, by name.
-  std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the streams of all connected workers. The key is the worker's name.
+  std::map<std::string, std::shared_ptr<WorkerStream>> StreamsByName() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the threads for inquiries that block. Inquiries do not share the threads for
   // RunProgram, because those may all be stuck.
   JobPool& inquiry_pool() { return inquiry_pool_; }
@@ -37,7 +37,7 @@ class ConnectedWorkers {
   const Clock& clock() const { return *clock_; }
 
  private:
-  struct Connected {
+  struct Worker {
     std::string name;
     std::weak_ptr<WorkerStream> stream;
   };
@@ -46,7 +46,7 @@ class ConnectedWorkers {
   const Clock* const clock_;
   JobPool inquiry_pool_;
   absl::Mutex mu_;
-  std::map<uint64_t, Connected> workers_ ABSL_GUARDED_BY(mu_);  // key: registration id
+  std::map<uint64_t, Worker> workers_ ABSL_GUARDED_BY(mu_);  // key: registration id
 };
 
 }  // namespace tessera::server::rpc

@@ -15,7 +15,7 @@
 namespace tessera::server::rpc {
 namespace {
 
-absl::Status Disabled() {
+absl::Status EnrollmentDisabledError() {
   return MakeError(ErrorKind::kEnrollmentDisabled,
                    "enroll: this coordinator signs no certificates; start it with --tls-ca-file "
                    "and --ca-key-file");
@@ -43,7 +43,7 @@ grpc::ServerUnaryReactor* EnrollmentService::GetAuthority(grpc::CallbackServerCo
                                                           v1::Authority* response) {
   auto* reactor = context->DefaultReactor();
   absl::Status status = gate_->Admit(context, Method::kEnrollmentService_GetAuthority).status();
-  if (status.ok() && ca_.cert_pem.empty()) status = Disabled();
+  if (status.ok() && ca_.cert_pem.empty()) status = EnrollmentDisabledError();
   if (status.ok()) response->set_ca_pem(ca_.cert_pem);
   reactor->Finish(ToGrpc(status));
   return reactor;
@@ -92,7 +92,7 @@ grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext*
 
 absl::Status EnrollmentService::Sign(const v1::EnrollRequest& request,
                                      v1::EnrollResponse* response) const {
-  if (ca_.key_pem.empty()) return Disabled();
+  if (ca_.key_pem.empty()) return EnrollmentDisabledError();
   TESSERA_ASSIGN_OR_RETURN(const pki::CertificateSpec spec,
                            api::WorkerCertificate(request.worker()));
   TESSERA_ASSIGN_OR_RETURN(*response->mutable_certificate_pem(),

@@ -38,8 +38,8 @@ constexpr int64_t kQueuedResultBytesMax = 1 << 20;
 // results together.
 constexpr size_t kNamedRunsMax = 1'000, kNamedResultsMax = 1'000'000;
 // If the queue is full, or the tenant calls too often, a run sent `in_order` is tried again every
-// kRoomPoll, for kRoomWait at most.
-constexpr absl::Duration kRoomWait = absl::Minutes(1), kRoomPoll = absl::Milliseconds(10);
+// kRetryEvery, for kRetryFor at most.
+constexpr absl::Duration kRetryFor = absl::Minutes(1), kRetryEvery = absl::Milliseconds(10);
 
 int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
   int64_t bytes = 0;
@@ -63,29 +63,29 @@ class WatchedRun {
                     v1::ExecuteProgramRequest request, OnEventFn on_event) {
     const std::shared_ptr<WatchedRun> run(new WatchedRun(std::move(on_event)));
     absl::StatusOr<scheduler::RequestId> id = TakeRequestId(request.mutable_request_id(), request);
-    if (!id.ok()) return run->Refuse(id.status());
+    if (!id.ok()) return run->ReportError(id.status());
     coordinator->ExecuteToEndAsync(
         {0, caller, *std::move(id)}, FromProto(request),
-        [run](const absl::StatusOr<api::ExecuteReply>& reply) { run->Accepted(reply); },
-        [run](absl::StatusOr<api::Completion> end) { run->Ended(std::move(end)); });
+        [run](const absl::StatusOr<api::ExecuteReply>& reply) { run->OnAccepted(reply); },
+        [run](absl::StatusOr<api::Completion> end) { run->OnEnded(std::move(end)); });
   }
 
  private:
   explicit WatchedRun(OnEventFn on_event) : on_event_(std::move(on_event)) {}
 
-  void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) {
-    if (!reply.ok()) return Refuse(reply.status());
+  void OnAccepted(const absl::StatusOr<api::ExecuteReply>& reply) {
+    if (!reply.ok()) return ReportError(reply.status());
     on_event_(ToProto(*reply));
   }
-  void Ended(absl::StatusOr<api::Completion> end) {
-    if (!end.ok()) return Refuse(end.status());
+  void OnEnded(absl::StatusOr<api::Completion> end) {
+    if (!end.ok()) return ReportError(end.status());
     // A run whose acceptance could not be made durable goes on and may end well. The caller was
     // told the error and hears no more.
     if (!refused_) on_event_(*std::move(end));
   }
   // Reports the error, but only once: if a run is not accepted, both callbacks of ExecuteToEndAsync
   // get the error.
-  void Refuse(const absl::Status& why) {
+  void ReportError(const absl::Status& why) {
     if (!std::exchange(refused_, true)) on_event_(why);
   }
 
@@ -134,7 +134,7 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
         absl::MutexLock lock(&mu_);
         reading_ = false;
         all_read_ = true;
-        done = runs_ == 0;
+        done = unfinished_runs_ == 0;
       }
       if (done) End(absl::OkStatus());
       return;
@@ -145,16 +145,16 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
     {
       absl::MutexLock lock(&mu_);
       reading_ = false;
-      ++runs_;
+      ++unfinished_runs_;
       settling_ = request.in_order();
     }
     executions_->metrics_.Begin();
     if (request.in_order()) {
-      ordered_ = std::move(request);
-      began_ = call_.context->clock->Steady();
-      RunOrdered();
+      ordered_request_ = std::move(request);
+      began_at_ = call_.context->clock->Steady();
+      StartOrdered();
     } else {
-      Run(std::move(request));
+      StartUnordered(std::move(request));
     }
     ReadIfRoom();
   }
@@ -163,39 +163,40 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
       absl::MutexLock lock(&mu_);
       gone_ = true;
     }
-    executions_->Forget(this);
+    executions_->Remove(this);
     MessageStream::OnDone();
   }
 
  private:
-  // The results that a run in order has made, or the error with which it was refused.
-  using Made = absl::StatusOr<std::vector<uint64_t>>;
+  // The ids of the results of a run in order, or the error with which the run was refused.
+  using ResultIds = absl::StatusOr<std::vector<uint64_t>>;
 
   void ReadIfRoom() ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
-      if (reading_ || all_read_ || settling_ || runs_ >= kRunsMax) return;
+      if (reading_ || all_read_ || settling_ || unfinished_runs_ >= kRunsMax) return;
       reading_ = true;
     }
     StartRead(&bytes_);
   }
-  void Run(v1::ExecuteProgramsRequest request) {
-    Watch(&request,
-          [self = shared_from_this(), number = request.number(),
-           began = call_.context->clock->Steady(), answered = false](RunEvent event) mutable {
-            if (!std::exchange(answered, true)) self->CountFirst(event, began);
-            self->SendEvent(number, std::move(event));
-          });
+  void StartUnordered(v1::ExecuteProgramsRequest request) {
+    StartRun(&request,
+             [self = shared_from_this(), number = request.number(),
+              began = call_.context->clock->Steady(), answered = false](RunEvent event) mutable {
+               if (!std::exchange(answered, true)) self->CountRun(event, began);
+               self->SendEvent(number, std::move(event));
+             });
   }
-  // Starts the run in `ordered_`. No other code uses `ordered_` until the run is settled.
-  void RunOrdered() ABSL_LOCKS_EXCLUDED(mu_) {
+  // Starts the run in `ordered_request_`. No other code uses `ordered_request_` until the run is
+  // settled.
+  void StartOrdered() ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
       if (gone_) return;
     }
-    v1::ExecuteProgramsRequest request = ordered_;
-    Watch(&request, [self = shared_from_this(), number = request.number(),
-                     settled = false](RunEvent event) mutable {
+    v1::ExecuteProgramsRequest request = ordered_request_;
+    StartRun(&request, [self = shared_from_this(), number = request.number(),
+                        settled = false](RunEvent event) mutable {
       if (std::exchange(settled, true)) {
         self->SendEvent(number, std::move(event));
       } else {
@@ -203,7 +204,8 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
       }
     });
   }
-  void Watch(v1::ExecuteProgramsRequest* request, const WatchedRun::OnEventFn& on_event) {
+  // Starts the run of the request. A refusal is the run's only event.
+  void StartRun(v1::ExecuteProgramsRequest* request, const WatchedRun::OnEventFn& on_event) {
     if (absl::Status s = SetNamedArgs(request); !s.ok()) return on_event(std::move(s));
     if (absl::Status s = call_.context->gate->AdmitAnother(call_.caller); !s.ok())
       return on_event(std::move(s));
@@ -213,9 +215,9 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
   // Handles the first event of the run in order.
   void SettleOrdered(RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     const auto* const refused = std::get_if<absl::Status>(&event);
-    if (refused != nullptr && RunAgain(*refused)) return;
-    CountFirst(event, began_);
-    const uint64_t number = ordered_.number();
+    if (refused != nullptr && RetryLater(*refused)) return;
+    CountRun(event, began_at_);
+    const uint64_t number = ordered_request_.number();
     {
       absl::MutexLock lock(&mu_);
       if (refused != nullptr) {
@@ -229,9 +231,9 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
     SendEvent(number, std::move(event));
     ReadIfRoom();
   }
-  void RememberResults(uint64_t number, Made made) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const auto size = [](const Made& m) { return m.ok() ? m->size() : 0; };
-    const auto [it, added] = remembered_runs_.emplace(number, std::move(made));
+  void RememberResults(uint64_t number, ResultIds results) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto size = [](const ResultIds& results) { return results.ok() ? results->size() : 0; };
+    const auto [it, added] = remembered_runs_.emplace(number, std::move(results));
     if (!added) return;  // The caller has used the number before.
     oldest_first_.push_back(number);
     remembered_results_ += size(it->second);
@@ -245,13 +247,14 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
   }
   // Tries the run again later if it was refused because there is no room for it yet. Returns
   // whether it does so.
-  bool RunAgain(const absl::Status& refused) {
+  bool RetryLater(const absl::Status& refused) {
     const ErrorKind kind = KindOf(refused);
     if (kind != ErrorKind::kQueueFull && kind != ErrorKind::kRateLimited) return false;
-    if (call_.context->clock->Steady() - began_ >= kRoomWait) return false;
+    if (call_.context->clock->Steady() - began_at_ >= kRetryFor) return false;
     // Makes a new alarm, because the old one may be calling this function.
-    room_ = std::make_unique<grpc::Alarm>();
-    room_->Set(WallDeadline(kRoomPoll), [self = shared_from_this()](bool) { self->RunOrdered(); });
+    retry_alarm_ = std::make_unique<grpc::Alarm>();
+    retry_alarm_->Set(WallDeadline(kRetryEvery),
+                      [self = shared_from_this()](bool) { self->StartOrdered(); });
     return true;
   }
   // Sets the arguments that the request names as results of earlier runs.
@@ -265,20 +268,20 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
         return MakeError(ErrorKind::kValueError,
                          absl::StrCat(what, ": the run is not among the last ", kNamedRunsMax,
                                       " runs that were sent in order"));
-      const Made& made = found->second;
-      if (!made.ok()) return made.status();
-      if (result.result() >= made->size() ||
+      const ResultIds& results = found->second;
+      if (!results.ok()) return results.status();
+      if (result.result() >= results->size() ||
           result.arg() >= static_cast<uint32_t>(request->run().args_size()))
         return MakeError(
             ErrorKind::kValueError,
-            absl::StrCat(what, ": the run has ", made->size(), " results, and this request has ",
+            absl::StrCat(what, ": the run has ", results->size(), " results, and this request has ",
                          request->run().args_size(), " arguments"));
-      request->mutable_run()->set_args(static_cast<int>(result.arg()), (*made)[result.result()]);
+      request->mutable_run()->set_args(static_cast<int>(result.arg()), (*results)[result.result()]);
     }
     return absl::OkStatus();
   }
   // Counts the run in the metrics, as a call that ends with its first event.
-  void CountFirst(const RunEvent& event, absl::Time began) const {
+  void CountRun(const RunEvent& event, absl::Time began) const {
     const auto* const refused = std::get_if<absl::Status>(&event);
     executions_->metrics_.End(refused == nullptr ? absl::OkStatus() : *refused,
                               call_.context->clock->Steady() - began);
@@ -306,8 +309,8 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
     {
       absl::MutexLock lock(&mu_);
       result_bytes_ -= ResultBytes(*event);
-      if (!event->has_accepted()) --runs_;
-      done = all_read_ && runs_ == 0;
+      if (!event->has_accepted()) --unfinished_runs_;
+      done = all_read_ && unfinished_runs_ == 0;
     }
     ReadIfRoom();
     if (done) End(absl::OkStatus());
@@ -315,20 +318,20 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
 
   Executions* const executions_;
   const BidiCall call_;
-  grpc::ByteBuffer bytes_;              // target of the read in flight
-  v1::ExecuteProgramsRequest ordered_;  // request of the run in order that is not settled
-  absl::Time began_;                    // when that request was read
-  std::unique_ptr<grpc::Alarm> room_;   // alarm at which that run is tried again
+  grpc::ByteBuffer bytes_;                      // target of the read in flight
+  v1::ExecuteProgramsRequest ordered_request_;  // request of the run in order that is not settled
+  absl::Time began_at_;                         // when that request was read
+  std::unique_ptr<grpc::Alarm> retry_alarm_;    // alarm at which that run is tried again
 
   absl::Mutex mu_;
-  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // size of the inline results in queued events
-  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // number of runs without a written last event
+  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;    // size of the inline results in queued events
+  size_t unfinished_runs_ ABSL_GUARDED_BY(mu_) = 0;  // number of runs without a written last event
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
-  bool settling_ ABSL_GUARDED_BY(mu_) = false;  // true while `ordered_` is not settled
+  bool settling_ ABSL_GUARDED_BY(mu_) = false;  // true while `ordered_request_` is not settled
   bool gone_ ABSL_GUARDED_BY(mu_) = false;      // true once gRPC is done with the stream
   // The last runs in order, by number.
-  std::map<uint64_t, Made> remembered_runs_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, ResultIds> remembered_runs_ ABSL_GUARDED_BY(mu_);
   std::deque<uint64_t> oldest_first_ ABSL_GUARDED_BY(mu_);  // the numbers of remembered_runs_
   size_t remembered_results_ ABSL_GUARDED_BY(mu_) = 0;  // number of the results in remembered_runs_
 };
@@ -348,15 +351,15 @@ BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
   {
     absl::MutexLock lock(&executions->mu_);
     stopping = executions->stopping_;
-    if (!stopping) executions->open_.insert(stream.get());
+    if (!stopping) executions->open_streams_.insert(stream.get());
   }
   stopping ? void(stream->Cut(scheduler::StoppingError())) : stream->Start();
   return stream.get();
 }
 
-void Executions::Forget(RunsStream* stream) {
+void Executions::Remove(RunsStream* stream) {
   absl::MutexLock lock(&mu_);
-  open_.erase(stream);
+  open_streams_.erase(stream);
 }
 
 void Executions::Stop() {
@@ -364,7 +367,7 @@ void Executions::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
-    for (RunsStream* stream : open_) open.push_back(stream->shared_from_this());
+    for (RunsStream* stream : open_streams_) open.push_back(stream->shared_from_this());
   }
   for (const auto& stream : open) stream->Cut(scheduler::StoppingError());
 }

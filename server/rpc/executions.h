@@ -26,12 +26,12 @@ class Executions {
  private:
   friend class RunsStream;
   friend BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call);
-  void Forget(RunsStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
+  void Remove(RunsStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   const RequestMetrics metrics_;
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::set<RunsStream*> open_ ABSL_GUARDED_BY(mu_);
+  std::set<RunsStream*> open_streams_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::server::rpc

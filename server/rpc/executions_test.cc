@@ -39,7 +39,7 @@ absl::Status Read(const grpc::Status& status) {
 
 class ExecutionsTest : public ::testing::TestWithParam<bool> {
  protected:
-  ExecutionsTest() : coordinator_(With(GetParam()), &clock_, planner::MakePlan, &store_) {
+  ExecutionsTest() : coordinator_(OptionsWith(GetParam()), &clock_, planner::MakePlan, &store_) {
     worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 1);
     worker_->Start();
     auto server = Serve({}, &coordinator_);
@@ -57,14 +57,14 @@ class ExecutionsTest : public ::testing::TestWithParam<bool> {
     server_->Shutdown(absl::Seconds(1));
   }
 
-  static Options With(bool limited) {
+  static Options OptionsWith(bool limited) {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     if (limited) options.rate_limit_per_second = kRate;
     return options;
   }
   // Compiles f(a) = a + a, uploads an argument, and returns the request that runs it.
-  v1::ExecuteProgramRequest Double(int64_t elements = 2) {
+  v1::ExecuteProgramRequest MakeDoublingRun(int64_t elements = 2) {
     ir::Builder b({{{{"x", 1}}}, true}, "double");
     const ir::Value a = b.Param(ir::MakeType(DType::kF32, {elements}));
     ir::Program p;
@@ -88,16 +88,16 @@ class ExecutionsTest : public ::testing::TestWithParam<bool> {
     *request.mutable_run() = run;
     return stream_->Write(request);
   }
-  // Sends the run in order. If `of` is not 0, the argument is the first result of the run with that
-  // number.
-  bool SendInOrder(uint64_t number, const v1::ExecuteProgramRequest& run, uint64_t of) {
+  // Sends the run in order. If `argument_run` is not 0, the argument is the first result of the run
+  // with that number.
+  bool SendInOrder(uint64_t number, const v1::ExecuteProgramRequest& run, uint64_t argument_run) {
     v1::ExecuteProgramsRequest request;
     request.set_number(number);
     request.set_in_order(true);
     *request.mutable_run() = run;
-    if (of != 0) {
+    if (argument_run != 0) {
       request.mutable_run()->set_args(0, 0);
-      request.add_results_of_runs()->set_number(of);
+      request.add_results_of_runs()->set_number(argument_run);
     }
     return stream_->Write(request);
   }
@@ -128,8 +128,8 @@ INSTANTIATE_TEST_SUITE_P(LimitedRate, LimitedExecutionsTest, ::testing::Values(t
 
 // Runs are accepted in the order of their requests, and events name runs by their numbers. A
 // refused run ends neither the stream nor the other runs.
-TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(ExecutionsTest, EventsNameRunsByTheirNumbers) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   v1::ExecuteProgramRequest unknown = run;
   unknown.set_executable(99);
   worker_->HoldLaunches(true);
@@ -160,8 +160,8 @@ TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
 
 // A repeated request starts no second run; its events are those of the run that the first request
 // started.
-TEST_P(ExecutionsTest, ARequestIdIsOneRun) {
-  v1::ExecuteProgramRequest run = Double();
+TEST_P(ExecutionsTest, ARepeatedRequestStartsNoSecondRun) {
+  v1::ExecuteProgramRequest run = MakeDoublingRun();
   run.set_request_id("once");
   worker_->HoldLaunches(true);
   ASSERT_TRUE(Send(1, run) && Send(2, run));
@@ -176,9 +176,9 @@ TEST_P(ExecutionsTest, ARequestIdIsOneRun) {
 }
 
 // With more runs than a stream may have open, the rest is read as runs end, and none is lost.
-TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
+TEST_P(ExecutionsTest, RequestsBeyondTheRunLimitWait) {
   constexpr int kRuns = 1'100;
-  const v1::ExecuteProgramRequest run = Double();
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   worker_->HoldLaunches(true);
   for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
   ASSERT_TRUE(stream_->WritesDone());
@@ -188,8 +188,8 @@ TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
     ++accepted;
   }
   // This call is processed after all requests that were read so far.
-  const auto live = service_->ListDevices();
-  TESSERA_ASSERT_OK(live);
+  const auto devices = service_->ListDevices();
+  TESSERA_ASSERT_OK(devices);
   worker_->HoldLaunches(false);
   while (accepted + ended < 2 * kRuns) {
     const v1::ExecuteProgramsEvent event = Next();
@@ -204,26 +204,26 @@ TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
 // and the caller reads them by ticket.
 TEST_P(ExecutionsTest, ResultsForASlowReaderAreBounded) {
   constexpr int kRuns = 100;
-  const v1::ExecuteProgramRequest run = Double(1 << 14);
+  const v1::ExecuteProgramRequest run = MakeDoublingRun(1 << 14);
   for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
   ASSERT_TRUE(stream_->WritesDone());
   // The test reads nothing before all runs have ended.
   ASSERT_TRUE(testing::Eventually([&] { return worker_->buffers() == 1 + kRuns; }));
-  int along = 0, by_ticket = 0;
+  int with_results = 0, by_ticket = 0;
   for (int left = 2 * kRuns; left > 0; --left) {
     const v1::ExecuteProgramsEvent event = Next();
     if (!event.has_ended()) continue;
     EXPECT_EQ(event.ended().operation().state(), v1::OPERATION_STATE_DONE);
-    ++(event.ended().results_size() == 1 ? along : by_ticket);
+    ++(event.ended().results_size() == 1 ? with_results : by_ticket);
   }
   TESSERA_EXPECT_OK(End());
-  EXPECT_EQ(along + by_ticket, kRuns);
-  EXPECT_GT(along, 0);
+  EXPECT_EQ(with_results + by_ticket, kRuns);
+  EXPECT_GT(with_results, 0);
   EXPECT_GT(by_ticket, 0);
 }
 
-TEST_P(ExecutionsTest, AStreamThatWaitsHearsThatTheServerStops) {
-  ASSERT_TRUE(Send(1, Double()));
+TEST_P(ExecutionsTest, AnIdleStreamEndsWhenTheServerStops) {
+  ASSERT_TRUE(Send(1, MakeDoublingRun()));
   EXPECT_TRUE(Next().has_accepted());
   EXPECT_TRUE(Next().has_ended());
   coordinator_.Stop();
@@ -258,8 +258,8 @@ TEST_P(ExecutionsTest, BytesThatDoNotDecodeEndTheStream) {
 }
 
 // A run can take results of earlier runs without knowing their ids.
-TEST_P(ExecutionsTest, RunsTakeWhatRunsBeforeThemMake) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(ExecutionsTest, RunsMayUseResultsOfEarlierRuns) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   ASSERT_TRUE(SendInOrder(1, run, 0) && SendInOrder(2, run, 1) && SendInOrder(3, run, 2));
   ASSERT_TRUE(stream_->WritesDone());
   std::map<uint64_t, std::vector<double>> values;
@@ -281,7 +281,7 @@ TEST_P(ExecutionsTest, RunsTakeWhatRunsBeforeThemMake) {
 TEST_P(ExecutionsTest, TheOldestRunsAreForgottenFirst) {
   constexpr uint64_t kFirst = 1'000'000;
   constexpr int kRuns = 1'001;  // one more than are remembered
-  const v1::ExecuteProgramRequest run = Double();
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   v1::ExecuteProgramRequest unknown = run;
   unknown.set_executable(99);
   // The numbers fall. A refused run is remembered like any other, and costs no launch.
@@ -297,8 +297,8 @@ TEST_P(ExecutionsTest, TheOldestRunsAreForgottenFirst) {
               ReasonIs("VALUE_ERROR", "is not among the last 1000 runs"));
 }
 
-TEST_P(ExecutionsTest, WhatTakesTheResultOfARefusedRunIsRefusedForItsReason) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(ExecutionsTest, ARunThatUsesAResultOfARefusedRunGetsTheSameError) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   v1::ExecuteProgramRequest unknown = run;
   unknown.set_executable(99);
   ASSERT_TRUE(SendInOrder(1, unknown, 0) && SendInOrder(2, run, 1) && SendInOrder(3, run, 2));
@@ -314,8 +314,8 @@ TEST_P(ExecutionsTest, WhatTakesTheResultOfARefusedRunIsRefusedForItsReason) {
   EXPECT_TRUE(Next().has_accepted());
 }
 
-TEST_P(ExecutionsTest, AResultThatARunDoesNotHaveIsRefused) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(ExecutionsTest, AMissingResultOrArgumentIsRefused) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   v1::ExecuteProgramsRequest second;
   second.set_number(2);
   *second.mutable_run() = run;
@@ -337,8 +337,8 @@ TEST_P(ExecutionsTest, AResultThatARunDoesNotHaveIsRefused) {
 }
 
 // A run in order waits until there is room, and the runs behind it keep their places.
-TEST_P(ExecutionsTest, InOrderRunsWaitForRoom) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(ExecutionsTest, RunsInOrderWaitWhileTheQueueIsFull) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   api::ExecuteRequest other;
   other.executable = run.executable();
   other.args = {run.args(0)};
@@ -360,8 +360,8 @@ TEST_P(ExecutionsTest, InOrderRunsWaitForRoom) {
 }
 
 // The requests of a stream count against the same rate as calls.
-TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(LimitedExecutionsTest, RunsOfAStreamCountAgainstTheRate) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   for (int i = 1; i <= 3 * kRate; ++i) ASSERT_TRUE(Send(i, run));
   ASSERT_TRUE(stream_->WritesDone());
   int accepted = 0, refused = 0;
@@ -379,8 +379,8 @@ TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
 }
 
 // Runs in order wait until the rate allows them.
-TEST_P(LimitedExecutionsTest, RunsInOrderAreNotRefused) {
-  const v1::ExecuteProgramRequest run = Double();
+TEST_P(LimitedExecutionsTest, RunsInOrderWaitForTheRate) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
   for (int i = 1; i <= 2 * kRate; ++i) ASSERT_TRUE(SendInOrder(i, run, i - 1));
   ASSERT_TRUE(stream_->WritesDone());
   int ended = 0;

@@ -26,36 +26,39 @@ using core::Role;
 
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
 constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // interval of saving tokens' last uses
-constexpr int kAuditLinesPerSecond = 50;
+constexpr int kRejectionLinesPerSecond = 50;
 // The calls per second of all unauthenticated callers together.
 constexpr int kAnyoneCallsPerSecond = 100;
 constexpr char kAnyoneTenant[] = "";
 constexpr char kBearer[] = "Bearer ";
 
 // The minimum role of a method, as in methods.def.
-enum class Least { kViewer, kUser, kOperator, kAdmin, kWorker, kAnyone };
+enum class LeastRole { kViewer, kUser, kOperator, kAdmin, kWorker, kAnyone };
 
 struct MethodRow {
   const char* service;
   const char* method;
-  Least least;
+  LeastRole least_role;
 };
 constexpr MethodRow kMethods[] = {
-#define TESSERA_METHOD(service, method, least, ...) {#service, #method, Least::least},
+#define TESSERA_METHOD(service, method, least, ...) {#service, #method, LeastRole::least},
 #include "server/rpc/methods.def"
 #undef TESSERA_METHOD
 };
 
 const MethodRow& RowOf(Method method) { return kMethods[static_cast<size_t>(method)]; }
 
-bool May(Role role, Least least) {
-  if (least == Least::kAnyone) return true;
-  if (least == Least::kWorker || role == Role::kWorker)
-    return least == Least::kWorker && role == Role::kWorker;
-  return static_cast<int>(role) >= static_cast<int>(least);
+// Returns whether callers with the role may call a method that requires `least_role`.
+bool MayCall(Role role, LeastRole least_role) {
+  if (least_role == LeastRole::kAnyone) return true;
+  if (least_role == LeastRole::kWorker || role == Role::kWorker)
+    return least_role == LeastRole::kWorker && role == Role::kWorker;
+  return static_cast<int>(role) >= static_cast<int>(least_role);
 }
 
-absl::string_view LeastName(Least least) { return core::RoleName(static_cast<Role>(least)); }
+absl::string_view LeastRoleName(LeastRole least_role) {
+  return core::RoleName(static_cast<Role>(least_role));
+}
 
 absl::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
@@ -161,19 +164,19 @@ absl::Status Gate::CheckToken(const std::string& token_name, absl::Time now) con
 
 absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method method) {
   const MethodRow& row = RowOf(method);
-  absl::StatusOr<Caller> caller = row.least == Least::kAnyone
+  absl::StatusOr<Caller> caller = row.least_role == LeastRole::kAnyone
                                       ? Caller{kAnyoneTenant, Role::kViewer, ""}
                                       : Identify(*context, clock_->Wall());
   absl::Status status = caller.status();
-  const bool open = options_.tokens == nullptr;
-  if (status.ok() && !open && !May(caller->role, row.least))
-    status = MakeError(ErrorKind::kRoleMissing,
-                       absl::StrCat(MethodName(method), " needs the role ", LeastName(row.least),
-                                    "; '", caller->token_name, "' has ",
-                                    core::RoleName(caller->role), ". Ask for another token"));
-  if (status.ok()) status = Count(context, *caller, clock_->Steady());
+  if (status.ok() && options_.tokens != nullptr && !MayCall(caller->role, row.least_role))
+    status =
+        MakeError(ErrorKind::kRoleMissing,
+                  absl::StrCat(MethodName(method), " needs the role ",
+                               LeastRoleName(row.least_role), "; '", caller->token_name, "' has ",
+                               core::RoleName(caller->role), ". Ask for another token"));
+  if (status.ok()) status = OpenCall(context, *caller, clock_->Steady());
   if (status.ok()) return caller;
-  Audit(*context, method, caller.ok() ? caller->token_name : "", status);
+  LogRejection(*context, method, caller.ok() ? caller->token_name : "", status);
   return status;
 }
 
@@ -186,21 +189,22 @@ double Gate::RateOf(const Caller& caller) const {
 Gate::Bucket& Gate::BucketOf(const Caller& caller, absl::Time now) {
   const auto [found, first] = buckets_.try_emplace(caller.tenant);
   // The bucket starts full.
-  if (first) found->second = {.tokens = std::numeric_limits<double>::infinity(), .filled = now};
+  if (first)
+    found->second = {.calls_left = std::numeric_limits<double>::infinity(), .filled_at = now};
   return found->second;
 }
 
-absl::Status Gate::Spend(const Caller& caller, absl::Time now, Bucket* bucket) {
+absl::Status Gate::TakeFromBucket(const Caller& caller, absl::Time now, Bucket* bucket) {
   const double rate = RateOf(caller);
   if (rate <= 0) return absl::OkStatus();
-  const double gained = std::max(0.0, absl::ToDoubleSeconds(now - bucket->filled)) * rate;
-  bucket->tokens = std::min(rate, bucket->tokens + gained);
-  bucket->filled = now;
-  if (bucket->tokens < 1)
+  const double gained = std::max(0.0, absl::ToDoubleSeconds(now - bucket->filled_at)) * rate;
+  bucket->calls_left = std::min(rate, bucket->calls_left + gained);
+  bucket->filled_at = now;
+  if (bucket->calls_left < 1)
     return MakeError(ErrorKind::kRateLimited,
                      absl::StrCat("tenant '", caller.tenant, "': more than ", rate,
                                   " calls per second (rate_limit_per_second); wait and retry"));
-  bucket->tokens -= 1;
+  bucket->calls_left -= 1;
   return absl::OkStatus();
 }
 
@@ -210,18 +214,18 @@ absl::Status Gate::AdmitAnother(const Caller& caller) {
   if (RateOf(caller) <= 0) return absl::OkStatus();
   const absl::Time now = clock_->Steady();
   absl::MutexLock lock(&mu_);
-  return Spend(caller, now, &BucketOf(caller, now));
+  return TakeFromBucket(caller, now, &BucketOf(caller, now));
 }
 
-absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Caller& caller,
-                         absl::Time now) {
+absl::Status Gate::OpenCall(const grpc::CallbackServerContext* context, const Caller& caller,
+                            absl::Time now) {
   absl::MutexLock lock(&mu_);
   Bucket& bucket = BucketOf(caller, now);
   if (bucket.open >= options_.calls_max && caller.role != Role::kWorker)
     return MakeError(ErrorKind::kRateLimited,
                      absl::StrCat("tenant '", caller.tenant, "': ", bucket.open,
                                   " calls are open (tenant_calls_max); end some and retry"));
-  TESSERA_RETURN_IF_ERROR(Spend(caller, now, &bucket));
+  TESSERA_RETURN_IF_ERROR(TakeFromBucket(caller, now, &bucket));
   // Without an interceptor the call is unknown, as in tests that call a handler directly.
   if (const auto call = calls_.find(context); call != calls_.end()) {
     ++bucket.open;
@@ -231,28 +235,29 @@ absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Calle
   return absl::OkStatus();
 }
 
-void Gate::Audit(const grpc::CallbackServerContext& context, Method method,
-                 const std::string& token, const absl::Status& why) {
-  int64_t unwritten = 0;
+void Gate::LogRejection(const grpc::CallbackServerContext& context, Method method,
+                        const std::string& token, const absl::Status& why) {
+  int64_t num_unlogged = 0;
   {
     absl::MutexLock lock(&mu_);
     // The rate of these log lines is limited, so that rejected calls cannot fill the disk.
     const absl::Time now = clock_->Steady();
-    const double gained = absl::ToDoubleSeconds(now - audit_.filled) * kAuditLinesPerSecond;
-    audit_.tokens =
-        std::clamp(audit_.tokens + gained, 0.0, static_cast<double>(kAuditLinesPerSecond));
-    audit_.filled = now;
-    if (audit_.tokens < 1) {
-      ++unwritten_;
+    const double gained =
+        absl::ToDoubleSeconds(now - log_bucket_.filled_at) * kRejectionLinesPerSecond;
+    log_bucket_.calls_left = std::clamp(log_bucket_.calls_left + gained, 0.0,
+                                        static_cast<double>(kRejectionLinesPerSecond));
+    log_bucket_.filled_at = now;
+    if (log_bucket_.calls_left < 1) {
+      ++num_unlogged_;
       return;
     }
-    audit_.tokens -= 1;
-    unwritten = std::exchange(unwritten_, 0);
+    log_bucket_.calls_left -= 1;
+    num_unlogged = std::exchange(num_unlogged_, 0);
   }
   TESSERA_LOG(WARNING) << "call refused" << Field("method", MethodName(method))
                        << Field("peer", context.peer()) << Field("token", token)
                        << Field("reason", ToAbsl(ReasonOf(why)))
-                       << Field("not_logged_before", unwritten);
+                       << Field("not_logged_before", num_unlogged);
 }
 
 void Gate::Begin(grpc::ServerContextBase* context) {
@@ -270,11 +275,11 @@ void Gate::End(grpc::ServerContextBase* context) {
   // gRPC may free the context as soon as End returns, so End waits for a thread that is cancelling
   // the call. Cancelling may also end the call on the cancelling thread itself. That thread no
   // longer needs the context then, and End must not wait for it.
-  const auto mine_or_nobodys = [&call] {
+  const auto not_cancelled_elsewhere = [&call] {
     return call->cancelled_by == std::thread::id() ||
            call->cancelled_by == std::this_thread::get_id();
   };
-  mu_.Await(absl::Condition(&mine_or_nobodys));
+  mu_.Await(absl::Condition(&not_cancelled_elsewhere));
   if (call->ended) return;
   call->ended = true;
   if (call->bucket != nullptr) --call->bucket->open;
@@ -290,18 +295,18 @@ int64_t Gate::calls_open(const std::string& tenant) const {
 void Gate::CancelInvalidCalls() {
   if (options_.tokens == nullptr) return;
   const absl::Time now = clock_->Wall();
-  std::vector<std::shared_ptr<Call>> bad;
+  std::vector<std::shared_ptr<Call>> invalid_calls;
   {
     absl::MutexLock lock(&mu_);
-    std::map<std::string, bool> good;
+    std::map<std::string, bool> is_valid;  // by token name
     for (const auto& [key, call] : calls_) {
       if (call->token_name.empty()) continue;
-      const auto [known, first] = good.try_emplace(call->token_name, true);
+      const auto [known, first] = is_valid.try_emplace(call->token_name, true);
       if (first) known->second = CheckToken(call->token_name, now).ok();
-      if (!known->second) bad.push_back(call);
+      if (!known->second) invalid_calls.push_back(call);
     }
   }
-  for (const std::shared_ptr<Call>& call : bad) Cancel(*call);
+  for (const std::shared_ptr<Call>& call : invalid_calls) Cancel(*call);
 }
 
 void Gate::Cancel(Call& call) {
@@ -316,26 +321,27 @@ void Gate::Cancel(Call& call) {
   call.cancelled_by = std::thread::id();
 }
 
-void Gate::Flush() {
+void Gate::FlushTokens() {
   if (options_.tokens == nullptr) return;
-  if (const absl::Status kept = options_.tokens->Flush(); !kept.ok())
-    TESSERA_LOG(ERROR) << "when tokens were used is not kept" << Field("why", kept.message());
+  if (const absl::Status saved = options_.tokens->Flush(); !saved.ok())
+    TESSERA_LOG(ERROR) << "the times of last use of tokens cannot be saved"
+                       << Field("why", saved.message());
 }
 
 void Gate::Run() {
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
-  absl::Time flush = clock_->Steady() + kFlushEvery;
+  absl::Time next_flush = clock_->Steady() + kFlushEvery;
   while (true) {
     {
       absl::MutexLock lock(&mu_);
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), kSweepEvery)) break;
     }
     CancelInvalidCalls();
-    if (clock_->Steady() < flush) continue;
-    Flush();
-    flush = clock_->Steady() + kFlushEvery;
+    if (clock_->Steady() < next_flush) continue;
+    FlushTokens();
+    next_flush = clock_->Steady() + kFlushEvery;
   }
-  Flush();
+  FlushTokens();
 }
 
 }  // namespace tessera::server::rpc

@@ -86,9 +86,9 @@ class Gate {
   class WatchFactory;
   // The token bucket that bounds the rate of a tenant's calls, and the number of its open calls.
   struct Bucket {
-    int64_t open = 0;   // number of open calls
-    double tokens = 0;  // number of calls that may start now
-    absl::Time filled;  // time up to which the tokens are counted
+    int64_t open = 0;       // number of open calls
+    double calls_left = 0;  // number of calls that may start now
+    absl::Time filled_at;   // time up to which calls_left is counted
   };
   // One call, from its first byte to its end.
   struct Call {
@@ -102,20 +102,22 @@ class Gate {
   absl::StatusOr<core::Caller> Identify(const grpc::CallbackServerContext& context, absl::Time now);
   // Returns OK if the token with this name is still valid.
   absl::Status CheckToken(const std::string& token_name, absl::Time now) const;
-  absl::Status Count(const grpc::CallbackServerContext* context, const core::Caller& caller,
-                     absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes one token from the bucket of the caller's tenant.
-  absl::Status Spend(const core::Caller& caller, absl::Time now, Bucket* bucket)
+  // Checks the limits of the caller's tenant and counts the call as open.
+  absl::Status OpenCall(const grpc::CallbackServerContext* context, const core::Caller& caller,
+                        absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes one call from the bucket of the caller's tenant.
+  absl::Status TakeFromBucket(const core::Caller& caller, absl::Time now, Bucket* bucket)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Bucket& BucketOf(const core::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double RateOf(const core::Caller& caller) const;
-  void Audit(const grpc::CallbackServerContext& context, Method method, const std::string& token,
-             const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Logs that the call was rejected, unless too many rejections have been logged just now.
+  void LogRejection(const grpc::CallbackServerContext& context, Method method,
+                    const std::string& token, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Begin(grpc::ServerContextBase* context) ABSL_LOCKS_EXCLUDED(mu_);
   void End(grpc::ServerContextBase* context) ABSL_LOCKS_EXCLUDED(mu_);
   void Cancel(Call& call) ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  void Flush();
+  void FlushTokens();
 
   const Clock* const clock_;
   const GateOptions options_;
@@ -125,8 +127,8 @@ class Gate {
       ABSL_GUARDED_BY(mu_);
   // The bucket of each tenant. Only tokens name tenants.
   std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mu_);
-  Bucket audit_ ABSL_GUARDED_BY(mu_);           // bounds the rate of log lines
-  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;  // rejections that were not logged
+  Bucket log_bucket_ ABSL_GUARDED_BY(mu_);         // bounds the rate of log lines
+  int64_t num_unlogged_ ABSL_GUARDED_BY(mu_) = 0;  // rejections that were not logged
   std::thread canceller_;
 };
 

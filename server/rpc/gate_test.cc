@@ -1,6 +1,6 @@
-// Proves which callers the gate admits and which open calls it cuts: by tokens, certificates, roles
-// and rates. The gate stands before real gRPC connections, with and without TLS; services of the
-// test are behind it.
+// Proves which callers the gate admits, by tokens, certificates, roles and rates, and which open
+// calls it cancels. The gate stands before real gRPC connections, with and without TLS; services of
+// the test are behind it.
 #include "server/rpc/gate.h"
 
 #include <arpa/inet.h>
@@ -57,9 +57,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
 
 // The server's side of WorkerService.Connect. The streams stay open until the gate or the client
 // cancels them.
-class OpenLinks final : public v1::WorkerService::CallbackService {
+class OpenStreamService final : public v1::WorkerService::CallbackService {
  public:
-  explicit OpenLinks(Gate* gate) : gate_(gate) {}
+  explicit OpenStreamService(Gate* gate) : gate_(gate) {}
   grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>* Connect(
       grpc::CallbackServerContext* context) override {
     using Reactor = grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>;
@@ -101,25 +101,26 @@ class GateTest : public ::testing::Test {
   void Write(const std::string& name, const std::string& bytes) {
     ASSERT_THAT(ReplaceFile(Path(name), bytes, true), IsOk());
   }
-  TlsFiles Files() const { return {Path("cert.pem"), Path("key.pem"), Path("ca.pem")}; }
+  TlsFiles ServerFiles() const { return {Path("cert.pem"), Path("key.pem"), Path("ca.pem")}; }
 
   void Serve(bool tls, bool with_tokens, GateOptions options = {}) {
     options.tokens = with_tokens ? tokens_.get() : nullptr;
     gate_ = std::make_unique<Gate>(&clock_, options);
-    const ListenerCredentials made =
-        CredentialsFor("127.0.0.1", {tls ? Files() : TlsFiles{}, false, options.tokens}).value();
+    const ListenerCredentials listener =
+        CredentialsFor("127.0.0.1", {tls ? ServerFiles() : TlsFiles{}, false, options.tokens})
+            .value();
     enrollment_ = std::make_unique<EnrollmentService>(
         ca_, &clock_, gate_.get(), [this](const std::string& worker, const HostCallback& then) {
           then(connected_.count(worker) > 0 ? std::optional<std::string>("here") : std::nullopt);
         });
-    links_ = std::make_unique<OpenLinks>(gate_.get());
-    if (made.channelz) grpc::channelz::experimental::InitChannelzService();
-    channelz_ = made.channelz;
+    open_streams_ = std::make_unique<OpenStreamService>(gate_.get());
+    if (listener.channelz) grpc::channelz::experimental::InitChannelzService();
+    channelz_ = listener.channelz;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", made.credentials, &port_);
+    builder.AddListeningPort("127.0.0.1:0", listener.credentials, &port_);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 500);
     builder.RegisterService(enrollment_.get());
-    builder.RegisterService(links_.get());
+    builder.RegisterService(open_streams_.get());
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
     watchers.push_back(gate_->CallInterceptor());
     builder.experimental().SetInterceptorCreators(std::move(watchers));
@@ -171,7 +172,8 @@ class GateTest : public ::testing::Test {
     Prepare(&context, "");
     return v1::EnrollmentService::NewStub(channel)->GetAuthority(&context, {}, out);
   }
-  absl::Status Channelz(const std::shared_ptr<grpc::Channel>& channel, const std::string& token) {
+  absl::Status CallChannelz(const std::shared_ptr<grpc::Channel>& channel,
+                            const std::string& token) {
     grpc::ClientContext context;
     Prepare(&context, token);
     grpc::GenericStub stub(channel);
@@ -198,7 +200,7 @@ class GateTest : public ::testing::Test {
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<EnrollmentService> enrollment_;
   std::set<std::string> connected_;  // names of connected workers, set before any call
-  std::unique_ptr<OpenLinks> links_;
+  std::unique_ptr<OpenStreamService> open_streams_;
   bool channelz_ = false;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -229,7 +231,7 @@ TEST_F(GateTest, WithoutTokensEveryoneMayDoEverything) {
   EXPECT_THAT(Enroll(PlainChannel(), "whatever"), IsOk());
 }
 
-TEST_F(GateTest, ATokenOfTheRoleIsWanted) {
+TEST_F(GateTest, ACallNeedsAValidTokenOfTheRole) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const std::string worker = Token("join", Role::kWorker),
                     brief = Token("brief", Role::kWorker, absl::Seconds(1));
@@ -246,14 +248,14 @@ TEST_F(GateTest, ATokenOfTheRoleIsWanted) {
       Eventually([&] { return ReasonOf(Enroll(channel, brief)) == "TOKEN_EXPIRED"; }, kPatience));
 }
 
-TEST_F(GateTest, AnyoneLearnsWhoseClusterItIs) {
+TEST_F(GateTest, AnyoneMayGetTheCaCertificate) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   v1::Authority ca;
   ASSERT_TRUE(GetAuthority(TlsChannel(), &ca).ok());
   EXPECT_EQ(ca.ca_pem(), ca_.cert_pem);
 }
 
-TEST_F(GateTest, ATokenTakesNoNameFromAWorkerThatIsConnected) {
+TEST_F(GateTest, AJoinTokenCannotTakeTheNameOfAConnectedWorker) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   connected_.insert("w0");
   const std::string token = Token("join", Role::kWorker);
@@ -280,7 +282,7 @@ TEST_F(GateTest, AnEnrolledWorkerCallsWithItsCertificateAlone) {
   EXPECT_THAT(Enroll(channel, "", "w1"), ReasonIs("ROLE_MISSING", "certificate of 'w0'"));
 }
 
-TEST_F(GateTest, ACertificateOfAnotherAuthorityIsNoneAtAll) {
+TEST_F(GateTest, ACertificateOfAnotherAuthorityIsRefused) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const pki::Credential other = pki::MakeCa("other", absl::Now()).value();
   const auto forged = pki::Issue(other, api::WorkerCertificate("w0").value(), absl::Now()).value();
@@ -290,7 +292,7 @@ TEST_F(GateTest, ACertificateOfAnotherAuthorityIsNoneAtAll) {
   EXPECT_THAT(Enroll(TlsChannel(client), ""), ReasonIs("TOKEN_MISSING", ""));
 }
 
-TEST_F(GateTest, ARevokedTokenOfTheWorkersNameShutsItsCertificateOut) {
+TEST_F(GateTest, RevokingTheTokenWithAWorkersNameDisablesItsCertificate) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const auto channel = TlsChannel(WorkerCert("w0"));
   ClientLink link(channel, "");
@@ -305,7 +307,7 @@ TEST_F(GateTest, ARevokedTokenOfTheWorkersNameShutsItsCertificateOut) {
   EXPECT_THAT(Enroll(channel, ""), ReasonIs("TOKEN_REVOKED", ""));
 }
 
-TEST_F(GateTest, RevokingCutsOpenCallsOfThatTokenAlone) {
+TEST_F(GateTest, RevokingATokenCancelsItsOpenCallsOnly) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const std::string a = Token("a", Role::kWorker), b = Token("b", Role::kWorker);
   ClientLink one(TlsChannel(), a), two(TlsChannel(), b);
@@ -324,7 +326,7 @@ TEST_F(GateTest, RevokingCutsOpenCallsOfThatTokenAlone) {
 
 // After its token is revoked, a request on an open stream is refused at once; the gate cancels the
 // stream itself a little later.
-TEST_F(GateTest, EachRequestOfAStreamNeedsATokenThatIsStillGood) {
+TEST_F(GateTest, EachRequestOfAStreamNeedsAValidToken) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const std::string token = Token("a", Role::kUser);
   const core::Caller caller = tokens_->Authenticate(token, clock_.Wall()).value();
@@ -333,13 +335,13 @@ TEST_F(GateTest, EachRequestOfAStreamNeedsATokenThatIsStillGood) {
   EXPECT_THAT(gate_->AdmitAnother(caller), ReasonIs("TOKEN_REVOKED", ""));
 }
 
-TEST_F(GateTest, AnExpiredTokensOpenCallIsCutByItself) {
+TEST_F(GateTest, OpenCallsOfAnExpiredTokenAreCancelled) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   ClientLink link(TlsChannel(), Token("brief", Role::kWorker, absl::Seconds(1)));
   EXPECT_EQ(link.Finish().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(GateTest, ATenantThatCallsTooOftenIsTold) {
+TEST_F(GateTest, CallsBeyondTheRateAreRefused) {
   GateOptions options;
   options.calls_per_second = 5;
   Serve(/*tls=*/false, /*with_tokens=*/false, options);
@@ -366,7 +368,7 @@ TEST_F(GateTest, ATenantThatCallsTooOftenIsTold) {
   EXPECT_TRUE(details.details(1).UnpackTo(&retry));
 }
 
-TEST_F(GateTest, ATenantWithTooManyCallsOpenIsTold) {
+TEST_F(GateTest, CallsBeyondTheLimitOfOpenCallsAreRefused) {
   GateOptions options;
   options.calls_max = 1;
   Serve(/*tls=*/false, /*with_tokens=*/false, options);
@@ -424,17 +426,17 @@ TEST_F(GateTest, ChannelzIsForAdministrators) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   ASSERT_TRUE(channelz_);
   const auto channel = TlsChannel();
-  EXPECT_THAT(Channelz(channel, Token("root", Role::kAdmin)), IsOk());
+  EXPECT_THAT(CallChannelz(channel, Token("root", Role::kAdmin)), IsOk());
   // gRPC drops the details of such an error, so only code and message can be checked.
-  EXPECT_THAT(Channelz(channel, Token("ops", Role::kOperator)),
+  EXPECT_THAT(CallChannelz(channel, Token("ops", Role::kOperator)),
               StatusIs(absl::StatusCode::kPermissionDenied, "needs the role admin"));
-  EXPECT_THAT(Channelz(channel, ""),
+  EXPECT_THAT(CallChannelz(channel, ""),
               StatusIs(absl::StatusCode::kUnauthenticated, "administrator's token"));
-  EXPECT_THAT(Channelz(channel, "x"),
+  EXPECT_THAT(CallChannelz(channel, "x"),
               StatusIs(absl::StatusCode::kUnauthenticated, "does not know the token"));
 }
 
-TEST_F(GateTest, PlainTextToATlsPortFailsWithinItsBound) {
+TEST_F(GateTest, PlaintextToATlsPortFailsInTime) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   v1::Authority ca;
   const absl::Time start = absl::Now();
@@ -443,7 +445,7 @@ TEST_F(GateTest, PlainTextToATlsPortFailsWithinItsBound) {
   EXPECT_LT(absl::Now() - start, kPatience);
 }
 
-TEST_F(GateTest, AConnectionThatSaysNothingIsClosed) {
+TEST_F(GateTest, ASilentConnectionIsClosed) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to = {};
@@ -460,8 +462,8 @@ TEST_F(GateTest, AConnectionThatSaysNothingIsClosed) {
   close(fd);
 }
 
-TEST_F(GateTest, FilesThatDoNotFitAreNamed) {
-  TlsFiles files = Files();
+TEST_F(GateTest, ErrorsNameInvalidTlsFiles) {
+  TlsFiles files = ServerFiles();
   files.key_file = Path("none");
   EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "none"));
   files.key_file = "";
@@ -480,14 +482,14 @@ TEST_F(GateTest, FilesThatDoNotFitAreNamed) {
   EXPECT_THAT(ReadCa(Path("ca.pem"), Path("key.pem")), ReasonIs("VALUE_ERROR", "ca.pem"));
 }
 
-TEST_F(GateTest, WorkersNamesAreChecked) {
+TEST_F(GateTest, WorkerNamesAreChecked) {
   EXPECT_THAT(api::WorkerCertificate("Host-1.example_x"), IsOk());
   for (const std::string& bad : {std::string(), std::string("a/b"), std::string("a b"),
                                  std::string(64, 'a'), std::string("../x")})
     EXPECT_THAT(api::WorkerCertificate(bad), ReasonIs("VALUE_ERROR", "worker: expected a name"));
 }
 
-TEST_F(GateTest, TheRowsSayWhoMayCallWhat) {
+TEST_F(GateTest, AMethodNameHasItsServiceAndMethod) {
   EXPECT_EQ(MethodName(Method::kArrayService_GetArray), "tessera.v1.ArrayService/GetArray");
 }
 

@@ -22,16 +22,16 @@ namespace {
 
 // The part of the wait that daemons may spend waiting for their executors. The rest is for their
 // answers to arrive.
-constexpr double kDaemonsShare = 0.75;
+constexpr double kDaemonShareOfWait = 0.75;
 
 // Collects the answers of one round, until all have come or the time is over.
 class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
  public:
   InquiryRound(v1::Diagnostics own, std::vector<std::string> names,
                std::function<void(absl::StatusOr<v1::Diagnostics>)> then)
-      : own_(std::move(own)), names_(std::move(names)), then_(std::move(then)) {
+      : reports_(std::move(own)), names_(std::move(names)), then_(std::move(then)) {
     answers_.resize(names_.size());
-    missing_ = names_.size();
+    num_missing_ = names_.size();
   }
 
   // Starts the timer. Must be called before any answer is taken.
@@ -46,7 +46,7 @@ class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
       absl::MutexLock lock(&mu_);
       if (ended_) return;
       answers_[worker] = std::move(answer);
-      if (--missing_ > 0) return;
+      if (--num_missing_ > 0) return;
     }
     alarm_.Cancel();  // The alarm's callback ends the round.
   }
@@ -58,21 +58,22 @@ class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
     {
       absl::MutexLock lock(&mu_);
       if (std::exchange(ended_, true)) return;
-      for (size_t w = 0; w < names_.size(); ++w) Add(names_[w], answers_[w]);
+      for (size_t w = 0; w < names_.size(); ++w) AddReports(names_[w], answers_[w]);
       then = std::move(then_);
-      all = std::move(own_);
+      all = std::move(reports_);
     }
     then(std::move(all));
   }
 
-  void Add(const std::string& worker,
-           const std::optional<absl::StatusOr<v1::InquiryAnswer>>& answer)
+  void AddReports(const std::string& worker,
+                  const std::optional<absl::StatusOr<v1::InquiryAnswer>>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (answer && answer->ok()) {
-      for (const v1::ProcessReport& report : (*answer)->processes()) *own_.add_processes() = report;
+      for (const v1::ProcessReport& report : (*answer)->processes())
+        *reports_.add_processes() = report;
       return;
     }
-    v1::ProcessReport* const silent = own_.add_processes();
+    v1::ProcessReport* const silent = reports_.add_processes();
     silent->set_process(worker);
     *silent->mutable_status() = ir::serial::ToProto(
         answer ? answer->status()
@@ -81,12 +82,12 @@ class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
   }
 
   absl::Mutex mu_;
-  // The coordinator's own report, and in the end all reports.
-  v1::Diagnostics own_ ABSL_GUARDED_BY(mu_);
+  // At first the coordinator's own report. At the end of the round, all reports.
+  v1::Diagnostics reports_ ABSL_GUARDED_BY(mu_);
   const std::vector<std::string> names_;  // names of the workers that are asked
   std::function<void(absl::StatusOr<v1::Diagnostics>)> then_ ABSL_GUARDED_BY(mu_);
   std::vector<std::optional<absl::StatusOr<v1::InquiryAnswer>>> answers_ ABSL_GUARDED_BY(mu_);
-  size_t missing_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t num_missing_ ABSL_GUARDED_BY(mu_) = 0;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Alarm alarm_;
 };
@@ -99,14 +100,14 @@ class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
 void Inquire(ConnectedWorkers& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then) {
-  const absl::Duration bounded = std::min(wait, kInquiryWait);
-  std::vector<std::shared_ptr<WorkerStream>> asked;
+  const absl::Duration bounded_wait = std::min(wait, kInquiryWaitMax);
+  std::vector<std::shared_ptr<WorkerStream>> streams;
   std::vector<std::string> names;
   if (target.all || !target.worker.empty()) {
-    for (auto& [name, stream] : workers.ByName()) {
+    for (auto& [name, stream] : workers.StreamsByName()) {
       if (!target.all && name != target.worker) continue;
       names.push_back(name);
-      asked.push_back(std::move(stream));
+      streams.push_back(std::move(stream));
     }
     if (!target.all && names.empty())
       return then(MakeError(
@@ -119,12 +120,12 @@ void Inquire(ConnectedWorkers& workers, const ir::serial::ProcessSources& source
     report->set_process("coordinator");
     ir::serial::AnswerInquiry(inquiry, sources, report);
   }
-  *inquiry.mutable_timeout() = ir::serial::ToProto(bounded * kDaemonsShare);
+  *inquiry.mutable_timeout() = ir::serial::ToProto(bounded_wait * kDaemonShareOfWait);
   const auto round =
       std::make_shared<InquiryRound>(std::move(own), std::move(names), std::move(then));
-  round->Start(bounded);
-  for (size_t w = 0; w < asked.size(); ++w)
-    asked[w]->Ask(inquiry, [round, w](absl::StatusOr<v1::InquiryAnswer> answer) {
+  round->Start(bounded_wait);
+  for (size_t w = 0; w < streams.size(); ++w)
+    streams[w]->Ask(inquiry, [round, w](absl::StatusOr<v1::InquiryAnswer> answer) {
       round->TakeAnswer(w, std::move(answer));
     });
 }

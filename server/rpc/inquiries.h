@@ -14,7 +14,7 @@
 namespace tessera::server::rpc {
 
 // The longest time that Inquire waits for answers, whatever `wait` says.
-inline constexpr absl::Duration kInquiryWait = absl::Seconds(5);
+inline constexpr absl::Duration kInquiryWaitMax = absl::Seconds(5);
 
 struct InquiryTarget {
   std::string worker;  // worker whose processes are asked; "" for the coordinator alone
@@ -22,9 +22,9 @@ struct InquiryTarget {
 };
 
 // Asks the processes of the target. Calls `then` once, after at most the shorter of `wait` and
-// kInquiryWait, with the answer of each process or the reason why it did not answer. The error is
-// WORKER_NOT_FOUND if the worker is not connected. `then` runs on this thread or on one of gRPC's.
-// The coordinator's own report comes from `sources`.
+// kInquiryWaitMax, with the answer of each process or the reason why it did not answer. The error
+// is WORKER_NOT_FOUND if the worker is not connected. `then` runs on this thread or on one of
+// gRPC's. The coordinator's own report comes from `sources`.
 void Inquire(ConnectedWorkers& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then);

@@ -37,7 +37,7 @@ absl::Status Describe(const InspectCall& call, const scheduler::ProgramInfo& upl
 void InspectProgram(const InspectCall& call) {
   WithUpload(call, [call](const absl::StatusOr<scheduler::ProgramInfo>& upload) {
     if (!upload.ok()) return call->Finish(upload.status());
-    OnDecoder(*call, [call, upload = *upload](const absl::StatusOr<absl::Time>& deadline) {
+    RunOnDecoder(*call, [call, upload = *upload](const absl::StatusOr<absl::Time>& deadline) {
       call->Finish(deadline.ok() ? Describe(call, upload, *deadline) : deadline.status());
     });
   });

@@ -33,8 +33,8 @@ std::pair<double, double> RangeOf(DType dtype) {
   return {-std::ldexp(1.0, bits - 1), std::ldexp(1.0, bits - 1) - 1};
 }
 
-absl::Status SetText(const std::string& text, const std::string& where, int64_t index,
-                     ir::Array* out) {
+absl::Status SetElementFromText(const std::string& text, const std::string& where, int64_t index,
+                                ir::Array* out) {
   if (ir::IsFloat(out->dtype())) {
     double v = 0;
     if (text == "NaN") {
@@ -67,7 +67,7 @@ absl::Status SetElement(const Value& value, const std::string& where, int64_t in
     return absl::OkStatus();
   }
   if (value.kind_case() == Value::kStringValue)
-    return SetText(value.string_value(), where, index, out);
+    return SetElementFromText(value.string_value(), where, index, out);
   if (value.kind_case() != Value::kNumberValue) return InputError(where, "a number was expected");
   const double v = value.number_value();
   if (ir::IsInteger(dtype)) {
@@ -87,9 +87,9 @@ absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
   if (dim == shape.size()) return absl::OkStatus();
   const int64_t n = shape[dim];
   if (value.kind_case() != Value::kListValue)
-    return InputError(where, absl::StrCat("a list of ", n, " was expected"));
+    return InputError(where, absl::StrCat("a list of ", n, " values was expected"));
   if (value.list_value().values_size() != n)
-    return InputError(where, absl::StrCat("a list of ", n, " was expected, got ",
+    return InputError(where, absl::StrCat("a list of ", n, " values was expected, but it has ",
                                           value.list_value().values_size()));
   if (dim + 1 == shape.size()) return absl::OkStatus();
   for (int64_t i = 0; i < n; ++i)
@@ -148,14 +148,15 @@ absl::Status CheckJsonDType(DType dtype) {
 // Counts the JSON values of an array. Lists count too, because an array without elements may have
 // many lists.
 absl::Status CheckJsonSize(const ir::Type& type) {
-  int64_t level = 1;
-  int64_t values = 1;
+  int64_t level_size = 1;  // number of lists or elements at one depth
+  int64_t num_values = 1;
   for (const int64_t n : type.shape) {
-    if (level == 0) break;
-    // Neither `level` nor `values` overflows, because the previous `level` is within the bound.
-    level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
-    values += level;
-    if (values > kJsonValuesMax)
+    if (level_size == 0) break;
+    // Neither `level_size` nor `num_values` overflows, because the previous `level_size` is within
+    // the bound.
+    level_size = n > kJsonValuesMax / level_size ? kJsonValuesMax : level_size * n;
+    num_values += level_size;
+    if (num_values > kJsonValuesMax)
       return MakeError(
           ErrorKind::kLimitExceeded,
           absl::StrCat("run: a result of type ", type.ToString(), " is more than ", kJsonValuesMax,

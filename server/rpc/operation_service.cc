@@ -27,8 +27,9 @@ class WatchStream final
 
   // Sends the operation when its state differs from the state that was sent last.
   void AwaitChange() {
-    scheduler::WaitOperation wait{{0, call_.caller}, call_.request.operation(), {}, seen_};
-    if (seen_) wait.timeout = std::max(until_ - coordinator_->clock()->Now(), absl::Seconds(0));
+    scheduler::WaitOperation wait{{0, call_.caller}, call_.request.operation(), {}, sent_state_};
+    if (sent_state_)
+      wait.timeout = std::max(until_ - coordinator_->clock()->Now(), absl::Seconds(0));
     coordinator_->Post<api::Operation>(
         std::move(wait), [self = shared_from_this()](const absl::StatusOr<api::Operation>& now) {
           self->SendState(now);
@@ -39,7 +40,7 @@ class WatchStream final
   void SendState(const absl::StatusOr<api::Operation>& now) {
     if (!now.ok()) return End(now.status());
     if (now->state >= api::OperationState::kDone) return SendLast(ToProto(*now));
-    seen_ = now->state;
+    sent_state_ = now->state;
     Send(ToProto(*now));
   }
   void OnSent() override {
@@ -49,7 +50,8 @@ class WatchStream final
   Coordinator* const coordinator_;
   const StreamCall<v1::WatchOperationRequest, v1::Operation> call_;
   const absl::Time until_;
-  std::optional<api::OperationState> seen_;  // state sent last; not read while a message is sent
+  std::optional<api::OperationState>
+      sent_state_;  // state sent last; not read while a message is sent
 };
 
 }  // namespace
@@ -92,12 +94,12 @@ void WaitOperation(const CallRef<v1::WaitOperationRequest, v1::Operation>& call)
   Answer<api::Operation>(
       call,
       scheduler::WaitOperation{
-          {0, call->caller()}, q.operation(), call->Wait(q.has_timeout(), q.timeout())},
+          {0, call->caller()}, q.operation(), call->WaitTime(q.has_timeout(), q.timeout())},
       Fill);
 }
 
 void CancelOperation(const CallRef<v1::CancelOperationRequest, v1::CancelOperationResponse>& call) {
-  AnswerDone(call, scheduler::CancelOperation{{0, call->caller()}, call->request().operation()});
+  AnswerEmpty(call, scheduler::CancelOperation{{0, call->caller()}, call->request().operation()});
 }
 
 }  // namespace tessera::server::rpc

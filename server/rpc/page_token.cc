@@ -25,16 +25,16 @@ std::string PageToken(std::string_view scope, std::string_view after) {
   return absl::WebSafeBase64Escape(absl::StrCat(HashOf(scope, after), ToAbsl(after)));
 }
 
-absl::Status BadPageToken() {
+absl::Status PageTokenError() {
   return MakeError(ErrorKind::kValueError,
                    "page_token: this list has not returned this token; begin with an empty token");
 }
 
-absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token) {
+absl::StatusOr<std::string> KeyOfPageToken(std::string_view scope, std::string_view token) {
   std::string text;
   if (token.size() > kTokenBytesMax || !absl::WebSafeBase64Unescape(ToAbsl(token), &text) ||
       text.size() < kHashSize || HashOf(scope, text.substr(kHashSize)) != text.substr(0, kHashSize))
-    return BadPageToken();
+    return PageTokenError();
   return text.substr(kHashSize);
 }
 

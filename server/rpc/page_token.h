@@ -14,11 +14,11 @@ namespace tessera::server::rpc {
 // Returns the token of the page that begins after the key `after`. `scope` identifies the list:
 // method, tenant and filter.
 std::string PageToken(std::string_view scope, std::string_view after);
-// Returns the key in the token.  Returns VALUE_ERROR if the token belongs to another list or does
-// not parse.
-absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token);
+// Returns the key in the token, after which the page begins. Returns VALUE_ERROR if the token
+// belongs to another list or does not parse.
+absl::StatusOr<std::string> KeyOfPageToken(std::string_view scope, std::string_view token);
 // Returns the error for a token that this list has not returned.
-absl::Status BadPageToken();
+absl::Status PageTokenError();
 // Returns VALUE_ERROR if `size` is negative.
 absl::Status CheckPageSize(int32_t size);
 

@@ -9,33 +9,33 @@
 namespace tessera::server::rpc {
 namespace {
 
-TEST(PageTokenTest, ATokenSaysWhereTheNextPageBegins) {
+TEST(PageTokenTest, ATokenHoldsTheKeyAfterWhichThePageBegins) {
   for (const std::string& after :
        {std::string("7"), std::string("w0"), std::string("a\0b", 3), std::string()})
-    EXPECT_THAT(PageAfter("ListX|a", PageToken("ListX|a", after)), IsOkAndHolds(after));
+    EXPECT_THAT(KeyOfPageToken("ListX|a", PageToken("ListX|a", after)), IsOkAndHolds(after));
 }
 
-TEST(PageTokenTest, ATokenIsGoodForItsListAlone) {
+TEST(PageTokenTest, ATokenIsValidForItsListOnly) {
   const std::string token = PageToken("ListX|a", "7");
   for (const char* other : {"ListX|b", "ListY|a", "ListX|a|7", ""})
-    EXPECT_THAT(PageAfter(other, token),
+    EXPECT_THAT(KeyOfPageToken(other, token),
                 ReasonIs("VALUE_ERROR", "this list has not returned this token"));
-  EXPECT_THAT(PageAfter("ab", PageToken("a", "bc")), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(KeyOfPageToken("ab", PageToken("a", "bc")), ReasonIs("VALUE_ERROR"));
 }
 
-TEST(PageTokenTest, GarbageIsRefused) {
+TEST(PageTokenTest, InvalidTokensAreRefused) {
   std::mt19937 random(7);
   for (int i = 0; i < 10'000; ++i) {
     std::string token(random() % 64, '\0');
     for (char& c : token) c = static_cast<char>(random());
-    EXPECT_THAT(PageAfter("ListX|a", token), ReasonIs("VALUE_ERROR"));
+    EXPECT_THAT(KeyOfPageToken("ListX|a", token), ReasonIs("VALUE_ERROR"));
     // A valid token that was changed in one place.
     std::string changed = PageToken("ListX|a", "123456");
     char& c = changed[random() % changed.size()];
     c = c == 'A' ? 'B' : 'A';
-    EXPECT_THAT(PageAfter("ListX|a", changed), ReasonIs("VALUE_ERROR")) << changed;
+    EXPECT_THAT(KeyOfPageToken("ListX|a", changed), ReasonIs("VALUE_ERROR")) << changed;
   }
-  EXPECT_THAT(PageAfter("ListX|a", std::string(1 << 20, 'A')), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(KeyOfPageToken("ListX|a", std::string(1 << 20, 'A')), ReasonIs("VALUE_ERROR"));
   EXPECT_THAT(CheckPageSize(-1), ReasonIs("VALUE_ERROR", "-1 is negative"));
 }
 

@@ -20,7 +20,7 @@ absl::Status ReadPage(std::string_view scope, const Request& request,
   if (absl::Status s = CheckPageSize(request.page_size()); !s.ok()) return s;
   page->size = request.page_size();
   if (request.page_token().empty()) return absl::OkStatus();
-  absl::StatusOr<std::string> after = PageAfter(scope, request.page_token());
+  absl::StatusOr<std::string> after = KeyOfPageToken(scope, request.page_token());
   if (!after.ok()) return after.status();
   page->after = *std::move(after);
   return absl::OkStatus();
@@ -32,7 +32,7 @@ absl::Status ReadPage(std::string_view scope, const Request& request,
   if (absl::Status s = ReadPage(scope, request, &text); !s.ok()) return s;
   page->size = text.size;
   if (!request.page_token().empty() && !absl::SimpleAtoi(text.after, &page->after))
-    return BadPageToken();
+    return PageTokenError();
   return absl::OkStatus();
 }
 

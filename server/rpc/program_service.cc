@@ -92,7 +92,7 @@ void AnswerUpload(const UploadCall& call,
 // or to drop it. If there is no time to read the program now, the next UploadProgram call with this
 // hash does so.
 void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload) {
-  OnDecoder(*call, [call, upload](const absl::StatusOr<absl::Time>& deadline) {
+  RunOnDecoder(*call, [call, upload](const absl::StatusOr<absl::Time>& deadline) {
     if (!deadline.ok()) return AnswerUpload(call, deadline.status());
     const absl::Status checked = CheckUpload(*call, upload, *deadline);
     if (IsUnrelatedToProgram(checked)) return AnswerUpload(call, checked);
@@ -125,7 +125,7 @@ void GetProgram(const CallRef<v1::GetProgramRequest, v1::UploadedProgram>& call)
   FindUpload(
       call, call->request().sha256(), [call](const absl::StatusOr<scheduler::ProgramInfo>& found) {
         if (!found.ok()) return call->Finish(found.status());
-        OnDecoder(*call, [call, found = *found](const absl::StatusOr<absl::Time>& deadline) {
+        RunOnDecoder(*call, [call, found = *found](const absl::StatusOr<absl::Time>& deadline) {
           call->Finish(deadline.ok() ? FillProgram(*call, found, *deadline, &call->response())
                                      : deadline.status());
         });
@@ -143,7 +143,7 @@ void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsRespons
     if (!page.ok()) return call->Finish(page.status());
     if (page->more)
       call->response().set_next_page_token(PageToken(scope, page->items.back().sha256));
-    OnDecoder(*call, [call, programs = page->items](const absl::StatusOr<absl::Time>& deadline) {
+    RunOnDecoder(*call, [call, programs = page->items](const absl::StatusOr<absl::Time>& deadline) {
       if (deadline.ok()) {
         for (const scheduler::ProgramInfo& program : programs) {
           v1::UploadedProgram& out = *call->response().add_programs();
@@ -158,7 +158,7 @@ void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsRespons
 }
 
 void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResponse>& call) {
-  AnswerDone(call, scheduler::DeleteProgram{call->identity(), call->request().sha256()});
+  AnswerEmpty(call, scheduler::DeleteProgram{call->identity(), call->request().sha256()});
 }
 
 // ---- Compile. -----------------------------------------------------------------------------------
@@ -166,13 +166,13 @@ void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResp
 // while for a large program, and the callback runs on the scheduler's thread. Therefore one of the
 // threads that read programs does it.
 template <class Q, class R, class Fill>
-std::function<void(absl::StatusOr<core::CompileReply>)> AnswerPlan(const CallRef<Q, R>& call,
-                                                                   Fill fill) {
+std::function<void(absl::StatusOr<core::CompileReply>)> AnswerWithPlan(const CallRef<Q, R>& call,
+                                                                       Fill fill) {
   return [call, answer = AnswerWith<core::CompileReply>(call, std::move(fill))](
              absl::StatusOr<core::CompileReply> reply) {
     if (!reply.ok() || reply->last_run == absl::ZeroDuration()) return answer(std::move(reply));
-    OnDecoder(*call, [answer, reply = *std::move(reply)](
-                         const absl::StatusOr<absl::Time>& deadline) mutable {
+    RunOnDecoder(*call, [answer, reply = *std::move(reply)](
+                            const absl::StatusOr<absl::Time>& deadline) mutable {
       if (!deadline.ok()) return answer(deadline.status());
       core::AddLastRun(&reply);
       answer(std::move(reply));
@@ -183,12 +183,12 @@ std::function<void(absl::StatusOr<core::CompileReply>)> AnswerPlan(const CallRef
 void CompileProgram(const CallRef<v1::CompileProgramRequest, v1::CompileProgramResponse>& call) {
   WithProgram(call, [call](absl::StatusOr<ir::Program> program) {
     if (!program.ok()) return call->Finish(Annotate(program.status(), "compile"));
-    absl::StatusOr<api::CompileRequest> body = ir::serial::CompileRequestOf(
+    absl::StatusOr<api::CompileRequest> compile_request = ir::serial::CompileRequestOf(
         call->request(), *std::move(program), call->coordinator()->limits());
-    if (!body.ok()) return call->Finish(body.status());
+    if (!compile_request.ok()) return call->Finish(compile_request.status());
     call->coordinator()->CompileAsync(
-        call->caller(), *std::move(body),
-        AnswerPlan(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
+        call->caller(), *std::move(compile_request),
+        AnswerWithPlan(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
   });
 }
 
@@ -196,23 +196,23 @@ void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramR
   WithProgram(call, [call](absl::StatusOr<ir::Program> program) {
     if (!program.ok()) return call->Finish(Annotate(program.status(), "explain"));
     const v1::ExplainProgramRequest& q = call->request();
-    api::CompileRequest body;
-    body.program = *std::move(program);
-    body.devices.assign(q.devices().begin(), q.devices().end());
-    body.mesh = q.mesh();
-    body.device_memory_bytes = q.device_memory_bytes();
-    body.explain = true;
-    body.plan_only = true;
-    call->coordinator()->CompileAsync(call->caller(), std::move(body),
-                                      AnswerPlan(call, [](const api::CompileReply& r, auto* out) {
-                                        out->set_text(r.explain_text);
-                                        out->set_json(r.explain_json);
-                                        out->set_memory_bound_bytes(r.memory_bound_bytes);
-                                        out->mutable_devices()->Assign(r.devices.begin(),
-                                                                       r.devices.end());
-                                        for (const api::PendingReason& reason : r.pending)
-                                          *out->add_pending_reasons() = ToProto(reason);
-                                      }));
+    api::CompileRequest compile_request;
+    compile_request.program = *std::move(program);
+    compile_request.devices.assign(q.devices().begin(), q.devices().end());
+    compile_request.mesh = q.mesh();
+    compile_request.device_memory_bytes = q.device_memory_bytes();
+    compile_request.explain = true;
+    compile_request.plan_only = true;
+    call->coordinator()->CompileAsync(
+        call->caller(), std::move(compile_request),
+        AnswerWithPlan(call, [](const api::CompileReply& r, auto* out) {
+          out->set_text(r.explain_text);
+          out->set_json(r.explain_json);
+          out->set_memory_bound_bytes(r.memory_bound_bytes);
+          out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
+          for (const api::PendingReason& reason : r.pending)
+            *out->add_pending_reasons() = ToProto(reason);
+        }));
   });
 }
 
@@ -227,9 +227,9 @@ void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& ca
   WithUpload(call, [call](const absl::StatusOr<scheduler::ProgramInfo>& upload) {
     if (!upload.ok()) return call->Finish(upload.status());
     const v1::RunProgramRequest& q = call->request();
-    const absl::Duration timeout = std::min(call->Wait(q.has_timeout(), q.timeout()),
+    const absl::Duration timeout = std::min(call->WaitTime(q.has_timeout(), q.timeout()),
                                             call->coordinator()->config().result_wait_max);
-    call->context().pool->Run(
+    call->context().run_pool->Submit(
         timeout, call->caller().tenant, call->request_bytes(),
         [call, upload = *upload](const absl::StatusOr<absl::Duration>& left) {
           if (!left.ok()) return call->Finish(left.status());
@@ -240,7 +240,8 @@ void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& ca
           const std::unique_ptr<api::Service> service =
               MakeBoundService(call->coordinator(), call->caller(), /*session=*/0,
                                call->coordinator()->clock()->Now() + *left);
-          call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
+          call->Finish(
+              RunOneProgram(*service, *std::move(program), request, &call->response(), *left));
         });
   });
 }

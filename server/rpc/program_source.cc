@@ -14,7 +14,7 @@ namespace {
 
 // Returns how long a call waits for one of the threads that read programs.
 absl::Duration DecoderWait(const CallBase& call) {
-  return std::min(call.Wait(/*given=*/false, {}), call.coordinator()->config().result_wait_max);
+  return std::min(call.WaitTime(/*given=*/false, {}), call.coordinator()->config().result_wait_max);
 }
 
 }  // namespace
@@ -65,8 +65,8 @@ v1::ProgramFormat ToProto(scheduler::ProgramFormat format) {
                                                         : v1::PROGRAM_FORMAT_TESSERA;
 }
 
-void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read) {
-  call.context().decoders->Run(
+void RunOnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read) {
+  call.context().decoders->Submit(
       DecoderWait(call), call.caller().tenant, call.request_bytes(),
       [read = std::move(read)](const absl::StatusOr<absl::Duration>& left) {
         if (!left.ok()) return read(left.status());

@@ -23,7 +23,7 @@ v1::ProgramFormat ToProto(scheduler::ProgramFormat format);
 
 // Calls `read` on one of the threads that read programs. Passes `read` the time by which it must be
 // done (a time of SteadyNow()), or the error because of which the call gets no thread.
-void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read);
+void RunOnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read);
 
 // Returns the bytes of an upload as a source. The upload must outlive the source.
 api::ProgramSource SourceOf(const scheduler::ProgramInfo& upload);
@@ -93,11 +93,11 @@ template <class Q, class R>
 void WithProgram(const CallRef<Q, R>& call, std::function<void(absl::StatusOr<ir::Program>)> then) {
   WithUpload(call, [call, then = std::move(then)](absl::StatusOr<scheduler::ProgramInfo> upload) {
     if (!upload.ok()) return then(upload.status());
-    OnDecoder(*call,
-              [call, then, upload = *std::move(upload)](absl::StatusOr<absl::Time> deadline) {
-                if (!deadline.ok()) return then(deadline.status());
-                then(ReadProgram(*call, call->request(), upload, *deadline));
-              });
+    RunOnDecoder(*call,
+                 [call, then, upload = *std::move(upload)](absl::StatusOr<absl::Time> deadline) {
+                   if (!deadline.ok()) return then(deadline.status());
+                   then(ReadProgram(*call, call->request(), upload, *deadline));
+                 });
   });
 }
 

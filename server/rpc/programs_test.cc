@@ -33,7 +33,7 @@ class ProgramsTest : public SurfaceTest {
  protected:
   ProgramsTest() : SurfaceTest(/*tokens=*/true) {}
 
-  absl::StatusOr<v1::UploadProgramResponse> Send(
+  absl::StatusOr<v1::UploadProgramResponse> UploadChunk(
       const std::string& all, size_t offset, size_t size, const std::string& token = "a/user",
       v1::ProgramFormat format = v1::PROGRAM_FORMAT_TESSERA) {
     v1::UploadProgramRequest q;
@@ -55,20 +55,21 @@ class ProgramsTest : public SurfaceTest {
   }
 };
 
-TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
+TEST_F(ProgramsTest, ProgramsAreUploadedInChunksAndCompiledByHash) {
   const std::string all = Bytes();
   const std::string hash = Sha256Hex(all);
   const auto by_hash = [&](v1::CompileProgramRequest& q) { q.set_program_sha256(hash); };
   EXPECT_THAT(Compile(by_hash), ReasonIs("PROGRAM_NOT_FOUND", hash));
-  TESSERA_ASSERT_OK_AND_ASSIGN(v1::UploadProgramResponse r, Send(all, 0, 10));
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::UploadProgramResponse r, UploadChunk(all, 0, 10));
   EXPECT_FALSE(r.complete());
   EXPECT_THAT(Compile(by_hash), ReasonIs("PROGRAM_NOT_FOUND")) << "not yet";
-  EXPECT_THAT(Send(all, 11, 10), ReasonIs("VALUE_ERROR", "go on from 10"));
-  v1::UploadProgramRequest question;
-  question.set_sha256(hash);
-  TESSERA_ASSERT_OK_AND_ASSIGN(r, Do<Programs>(&Programs::Stub::UploadProgram, question, "a/user"));
+  EXPECT_THAT(UploadChunk(all, 11, 10), ReasonIs("VALUE_ERROR", "go on from 10"));
+  v1::UploadProgramRequest progress_query;
+  progress_query.set_sha256(hash);
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      r, Do<Programs>(&Programs::Stub::UploadProgram, progress_query, "a/user"));
   EXPECT_EQ(r.committed_bytes(), 10);
-  TESSERA_ASSERT_OK_AND_ASSIGN(r, Send(all, 10, all.size()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, UploadChunk(all, 10, all.size()));
   EXPECT_TRUE(r.complete());
   EXPECT_EQ(r.name(), absl::StrCat("tenants/a/programs/", hash));
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse compiled, Compile(by_hash));
@@ -102,14 +103,14 @@ std::string Exported(const std::string& name) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-TEST_F(ProgramsTest, ArtifactsAreProgramsHoweverTheyAreGiven) {
+TEST_F(ProgramsTest, ArtifactsMayBeGivenByHashOrByValue) {
   const std::string all = Exported("affine");  // tanh(x @ w + b)
   const std::string hash = Sha256Hex(all);
   TESSERA_ASSERT_OK_AND_ASSIGN(v1::UploadProgramResponse r,
-                               Send(all, 0, 100, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
+                               UploadChunk(all, 0, 100, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
   EXPECT_FALSE(r.complete());
-  TESSERA_ASSERT_OK_AND_ASSIGN(r,
-                               Send(all, 100, all.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      r, UploadChunk(all, 100, all.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
   EXPECT_TRUE(r.complete());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_hash,
                                Compile([&](auto& q) { q.set_program_sha256(hash); }));
@@ -149,18 +150,18 @@ TEST_F(ProgramsTest, ArtifactsAreProgramsHoweverTheyAreGiven) {
               ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
-TEST_F(ProgramsTest, ArtifactsThatAreNoneOrLackOpsAreRefused) {
+TEST_F(ProgramsTest, InvalidArtifactsAndUnknownOpsAreRefused) {
   const std::string all = Exported("affine"), other = Exported("custom_call");
-  EXPECT_THAT(Send(all, 0, all.size()),
+  EXPECT_THAT(UploadChunk(all, 0, all.size()),
               ReasonIs("MALFORMED_PROGRAM", "are not a tessera.v1.Program"));
-  EXPECT_THAT(Send(Bytes(), 0, Bytes().size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
+  EXPECT_THAT(UploadChunk(Bytes(), 0, Bytes().size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
               ReasonIs("MALFORMED_PROGRAM", "StableHLO"));
-  EXPECT_THAT(Send(other, 0, other.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
+  EXPECT_THAT(UploadChunk(other, 0, other.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
               ReasonIs("NOT_IMPLEMENTED", "model.py:"));
-  EXPECT_THAT(Send(all, 0, 10, "a/user", static_cast<v1::ProgramFormat>(7)),
+  EXPECT_THAT(UploadChunk(all, 0, 10, "a/user", static_cast<v1::ProgramFormat>(7)),
               ReasonIs("VALUE_ERROR", "number 7"));
-  TESSERA_EXPECT_OK(Send(all, 0, 10, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
-  EXPECT_THAT(Send(all, 10, all.size()),
+  TESSERA_EXPECT_OK(UploadChunk(all, 0, 10, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
+  EXPECT_THAT(UploadChunk(all, 10, all.size()),
               ReasonIs("VALUE_ERROR", "were declared as a StableHLO artifact"));
   EXPECT_THAT(Compile([&](auto& q) { q.set_stablehlo(all.substr(0, 100)); }),
               ReasonIs("MALFORMED_PROGRAM", "StableHLO"));
@@ -173,7 +174,7 @@ TEST_F(ProgramsTest, ArtifactsThatAreNoneOrLackOpsAreRefused) {
               ReasonIs("MALFORMED_PROGRAM", "in one"));
 }
 
-TEST_F(ProgramsTest, AnyArtifactIsDescribed) {
+TEST_F(ProgramsTest, InspectDescribesArtifactsThatCannotRun) {
   const auto inspect = [&](const std::string& bytes) {
     v1::InspectProgramRequest q;
     q.set_stablehlo(bytes);
@@ -203,7 +204,7 @@ TEST_F(ProgramsTest, AnyArtifactIsDescribed) {
   EXPECT_THAT(inspect(""), ReasonIs("MALFORMED_PROGRAM", "no program"));
 }
 
-TEST_F(ProgramsTest, OwnProgramsAreDescribedAsWell) {
+TEST_F(ProgramsTest, InspectDescribesTesseraPrograms) {
   v1::InspectProgramRequest q;
   q.set_text(ir::PrintProgram(Product()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::InspectProgramResponse by_text,
@@ -215,7 +216,7 @@ TEST_F(ProgramsTest, OwnProgramsAreDescribedAsWell) {
   EXPECT_EQ(by_text.results_size(), 1);
   EXPECT_EQ(by_text.ops().at("multiply"), 1);
   EXPECT_EQ(by_text.meshes(0).mesh().axes(0).name(), "x");
-  TESSERA_ASSERT_OK(Send(Bytes(), 0, Bytes().size()));
+  TESSERA_ASSERT_OK(UploadChunk(Bytes(), 0, Bytes().size()));
   q.set_program_sha256(Sha256Hex(Bytes()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::InspectProgramResponse by_hash,
                                Do<Programs>(&Programs::Stub::InspectProgram, q, "a/viewer"));
@@ -228,8 +229,8 @@ TEST_F(ProgramsTest, OwnProgramsAreDescribedAsWell) {
 }
 
 // ---- Uploads, explanations, errors. -------------------------------------------------------------
-TEST_F(ProgramsTest, UploadsThatAreNoProgramAreRefused) {
-  EXPECT_THAT(Send("\xff\xff\xff\xff", 0, 4), ReasonIs("MALFORMED_PROGRAM"));
+TEST_F(ProgramsTest, InvalidUploadsAreRefused) {
+  EXPECT_THAT(UploadChunk("\xff\xff\xff\xff", 0, 4), ReasonIs("MALFORMED_PROGRAM"));
   v1::UploadProgramRequest q;
   q.set_sha256("abc");
   EXPECT_THAT(Do<Programs>(&Programs::Stub::UploadProgram, q, "a/user"), ReasonIs("VALUE_ERROR"));
@@ -244,10 +245,10 @@ TEST_F(ProgramsTest, UploadsThatAreNoProgramAreRefused) {
               ReasonIs("LIMIT_EXCEEDED", "max_program_bytes"));
 }
 
-TEST_F(ProgramsTest, SayWhatTheyAre) {
+TEST_F(ProgramsTest, GetAndListDescribeUploadedPrograms) {
   const std::string all = Bytes();
   const std::string hash = Sha256Hex(all);
-  TESSERA_ASSERT_OK(Send(all, 0, all.size()));
+  TESSERA_ASSERT_OK(UploadChunk(all, 0, all.size()));
   v1::GetProgramRequest get;
   get.set_sha256(hash);
   get.set_with_text(true);
@@ -280,7 +281,7 @@ TEST_F(ProgramsTest, SayWhatTheyAre) {
               ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
-TEST_F(ProgramsTest, ExplainsWithoutCompiling) {
+TEST_F(ProgramsTest, ExplainCompilesNothing) {
   v1::ExplainProgramRequest q;
   q.set_text(ir::PrintProgram(Product()));
   TESSERA_ASSERT_OK_AND_ASSIGN(v1::ExplainProgramResponse r,
@@ -303,7 +304,7 @@ TEST_F(ProgramsTest, ExplainsWithoutCompiling) {
               ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
-TEST_F(ProgramsTest, PlansForDevicesThatAreAbsent) {
+TEST_F(ProgramsTest, ExplainPlansForAbsentDevices) {
   v1::ExplainProgramRequest q;
   q.set_text(R"(
 mesh (data=64, model=8)
@@ -377,7 +378,7 @@ TEST_F(ProgramsTest, CompileErrorsHaveReasons) {
   EXPECT_EQ(checked.in_size(), 2);
 }
 
-TEST_F(ProgramsTest, RunProgramChecksWithoutRunning) {
+TEST_F(ProgramsTest, RunProgramWithValidateOnlyRunsNothing) {
   v1::RunProgramRequest q;
   q.set_text(ir::PrintProgram(Product()));
   for (int i = 0; i < 2; ++i) *q.add_inputs() = Zeros({4, 2});

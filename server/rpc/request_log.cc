@@ -14,26 +14,26 @@
 namespace tessera::server::rpc {
 
 void RequestLog::EvictOldest(Tenant& tenant) {
-  const auto oldest = tenant.entries.find(tenant.ended.front());
+  const auto oldest = tenant.entries.find(tenant.ended_keys.front());
   const auto bytes = static_cast<int64_t>(oldest->second.answer.bytes.size());
   tenant.bytes -= bytes;
   bytes_ -= bytes;
   tenant.entries.erase(oldest);
-  tenant.ended.pop_front();
+  tenant.ended_keys.pop_front();
 }
 
 void RequestLog::EvictBeyondLimits(Tenant& tenant, absl::Time now) {
-  while (!tenant.ended.empty() &&
-         (tenant.entries.find(tenant.ended.front())->second.until <= now ||
-          static_cast<int64_t>(tenant.ended.size()) > limits_.answers_max ||
+  while (!tenant.ended_keys.empty() &&
+         (tenant.entries.find(tenant.ended_keys.front())->second.expires_at <= now ||
+          static_cast<int64_t>(tenant.ended_keys.size()) > limits_.answers_max ||
           tenant.bytes > limits_.bytes_max))
     EvictOldest(tenant);
 }
 
 void RequestLog::EvictFromAll(absl::Time now) {
   // The scan visits all tenants, so it runs seldom.
-  if (now - scanned_ >= limits_.age_max / 10) {
-    scanned_ = now;
+  if (now - last_scan_ >= limits_.age_max / 10) {
+    last_scan_ = now;
     for (auto it = tenants_.begin(); it != tenants_.end();) {
       EvictBeyondLimits(it->second, now);
       it = it->second.entries.empty() ? tenants_.erase(it) : std::next(it);
@@ -92,10 +92,10 @@ void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
     if (answer.status.ok()) {
       entry.ended = true;
       entry.answer = answer;
-      entry.until = now + limits_.age_max;
+      entry.expires_at = now + limits_.age_max;
       tenant.bytes += static_cast<int64_t>(answer.bytes.size());
       bytes_ += static_cast<int64_t>(answer.bytes.size());
-      tenant.ended.push_back(key);
+      tenant.ended_keys.push_back(key);
     } else {
       tenant.entries.erase(it);
     }
@@ -105,10 +105,10 @@ void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
   for (const Callback& then : waiting) then(answer);
 }
 
-int64_t RequestLog::answers() const {
+int64_t RequestLog::num_answers() const {
   absl::MutexLock lock(&mu_);
   int64_t all = 0;
-  for (const auto& [name, tenant] : tenants_) all += static_cast<int64_t>(tenant.ended.size());
+  for (const auto& [name, tenant] : tenants_) all += static_cast<int64_t>(tenant.ended_keys.size());
   return all;
 }
 

@@ -54,26 +54,26 @@ class RequestLog {
   void End(const Key& key, const Answer& answer, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns the number of cached responses of all tenants.
-  int64_t answers() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t num_answers() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Entry {
     std::string payload;
     bool ended = false;
     Answer answer;
-    absl::Time until;
+    absl::Time expires_at;
     std::vector<Callback> waiting;  // callbacks of repeated calls, until the first call has ended
   };
   // The entries of one tenant. A tenant without entries is erased.
   struct Tenant {
     std::map<Key, Entry> entries;
-    std::deque<Key> ended;  // keys of the cached responses, oldest first
-    int64_t bytes = 0;
+    std::deque<Key> ended_keys;  // keys of the cached responses, oldest first
+    int64_t bytes = 0;           // size of the cached responses
   };
   void EvictOldest(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Evicts entries beyond the tenant's limits of number, age and bytes.
   void EvictBeyondLimits(Tenant& tenant, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Once in a while visits all tenants, evicts what is beyond their limits and erases tenants
+  // Once in a while visits all tenants, evicts entries beyond their limits and erases tenants
   // without entries. Then evicts the oldest responses of the largest tenants until the responses of
   // all tenants together are within all_bytes_max.
   void EvictFromAll(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -81,8 +81,8 @@ class RequestLog {
   const Limits limits_;
   mutable absl::Mutex mu_;
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
-  absl::Time scanned_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // last visit to all tenants
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                          // size of all responses
+  absl::Time last_scan_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // last visit to all tenants
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                            // size of all responses
 };
 
 }  // namespace tessera::server::rpc

@@ -25,7 +25,7 @@ class RequestLogTest : public ::testing::Test {
   std::vector<Answer> answers_;
 };
 
-TEST_F(RequestLogTest, TheSameCallGetsTheSameAnswer) {
+TEST_F(RequestLogTest, ARepeatedCallGetsTheFirstAnswer) {
   ASSERT_TRUE(Begin({"a", 1, "id"}, "p"));
   log_.End({"a", 1, "id"}, {absl::OkStatus(), "answer"}, kStart);
   EXPECT_FALSE(Begin({"a", 1, "id"}, "p"));
@@ -33,7 +33,7 @@ TEST_F(RequestLogTest, TheSameCallGetsTheSameAnswer) {
   EXPECT_EQ(answers_[0].bytes, "answer");
 }
 
-TEST_F(RequestLogTest, CallsUnderWayShareTheAnswer) {
+TEST_F(RequestLogTest, CallsRepeatedWhileTheFirstRunsGetItsAnswer) {
   ASSERT_TRUE(Begin({"a", 1, "id"}, "p"));
   EXPECT_FALSE(Begin({"a", 1, "id"}, "p"));
   EXPECT_FALSE(Begin({"a", 1, "id"}, "p"));
@@ -58,7 +58,7 @@ TEST_F(RequestLogTest, TenantsAndMethodsHaveIdsOfTheirOwn) {
   EXPECT_TRUE(Begin({"a", 2, "id"}, "r"));
 }
 
-TEST_F(RequestLogTest, AFailureIsToldToThoseThatWaitAndForgotten) {
+TEST_F(RequestLogTest, WaitingCallsGetAFailureThatIsNotCached) {
   ASSERT_TRUE(Begin({"a", 1, "id"}, "p"));
   EXPECT_FALSE(Begin({"a", 1, "id"}, "p"));
   log_.End({"a", 1, "id"}, {absl::UnavailableError("gone"), ""}, kStart);
@@ -73,25 +73,25 @@ TEST_F(RequestLogTest, AnswersAreBoundedInNumberAgeAndBytes) {
     log_.End({"a", 1, id}, {absl::OkStatus(), bytes}, now);
   };
   for (int i = 0; i < 5; ++i) run(absl::StrCat(i), "x", kStart + absl::Seconds(i));
-  EXPECT_EQ(log_.answers(), 3);
+  EXPECT_EQ(log_.num_answers(), 3);
   EXPECT_TRUE(Begin({"a", 1, "1"}, "p", kStart + absl::Seconds(5))) << "gone: it runs again";
   log_.End({"a", 1, "1"}, {absl::UnknownError(""), ""}, kStart);
   EXPECT_FALSE(Begin({"a", 1, "4"}, "p", kStart + absl::Seconds(13)));
   EXPECT_TRUE(Begin({"a", 1, "4"}, "p", kStart + absl::Seconds(14))) << "ten seconds old";
-  EXPECT_EQ(log_.answers(), 0);
+  EXPECT_EQ(log_.num_answers(), 0);
   run("large", std::string(90, 'x'), kStart + absl::Seconds(20));
   run("more", std::string(20, 'x'), kStart + absl::Seconds(20));
-  EXPECT_EQ(log_.answers(), 1) << "110 bytes are more than 100";
+  EXPECT_EQ(log_.num_answers(), 1) << "110 bytes are more than 100";
 }
 
-TEST_F(RequestLogTest, ATenantsAnswersAreNotPushedOutByOthers) {
+TEST_F(RequestLogTest, ATenantDoesNotEvictAnswersOfOtherTenants) {
   const auto run = [&](const std::string& tenant, const std::string& id, size_t bytes) {
     ASSERT_TRUE(Begin({tenant, 1, id}, "p")) << id;
     log_.End({tenant, 1, id}, {absl::OkStatus(), std::string(bytes, 'x')}, kStart);
   };
   run("quiet", "mine", 1);
   for (int i = 0; i < 20; ++i) run("loud", absl::StrCat(i), 1);
-  EXPECT_EQ(log_.answers(), 1 + 3) << "each tenant keeps three";
+  EXPECT_EQ(log_.num_answers(), 1 + 3) << "each tenant keeps three";
   EXPECT_FALSE(Begin({"quiet", 1, "mine"}, "p")) << "it is still known";
   // All tenants together may keep 150 bytes. The tenant that keeps the most loses its oldest
   // response.
@@ -104,14 +104,14 @@ TEST_F(RequestLogTest, ATenantsAnswersAreNotPushedOutByOthers) {
   EXPECT_TRUE(Begin({"loud", 1, "large"}, "p")) << "gone";
 }
 
-TEST_F(RequestLogTest, TenantsThatCallNoMoreAreForgotten) {
+TEST_F(RequestLogTest, ExpiredAnswersOfIdleTenantsAreEvicted) {
   for (const char* tenant : {"a", "b", "c"}) {
     ASSERT_TRUE(Begin({tenant, 1, "id"}, "p"));
     log_.End({tenant, 1, "id"}, {absl::OkStatus(), "x"}, kStart);
   }
-  EXPECT_EQ(log_.answers(), 3);
+  EXPECT_EQ(log_.num_answers(), 3);
   EXPECT_TRUE(Begin({"d", 1, "id"}, "p", kStart + absl::Seconds(11)));
-  EXPECT_EQ(log_.answers(), 0);
+  EXPECT_EQ(log_.num_answers(), 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The interceptor that measures calls. server.cc installs it, so that gRPC makes one Interceptor
+// The interceptor that measures calls. server.cc installs it, so that gRPC makes one CallMeter
 // for every call of every service, gRPC's own services included.
 #include "server/rpc/rpc_metrics.h"
 
@@ -31,7 +31,7 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
 using grpc::experimental::ServerRpcInfo;
 
-constexpr size_t kCodes = 17;
+constexpr size_t kNumCodes = 17;
 
 }  // namespace
 
@@ -57,7 +57,7 @@ class MethodMetrics {
 
   void End(size_t code, absl::Duration time) ABSL_LOCKS_EXCLUDED(mu_) {
     in_flight_.Add(-1);
-    if (code >= kCodes) code = static_cast<size_t>(grpc::StatusCode::UNKNOWN);
+    if (code >= kNumCodes) code = static_cast<size_t>(grpc::StatusCode::UNKNOWN);
     Histogram duration;
     {
       absl::MutexLock lock(&mu_);
@@ -76,7 +76,7 @@ class MethodMetrics {
   Counter started_;
   UpDownCounter in_flight_;
   absl::Mutex mu_;
-  std::array<Histogram, kCodes> durations_ ABSL_GUARDED_BY(mu_);
+  std::array<Histogram, kNumCodes> durations_ ABSL_GUARDED_BY(mu_);
 };
 
 namespace {
@@ -90,7 +90,7 @@ void CountRejection(const grpc::Status& status, Metrics* metrics) {
   if (details.ParseFromString(status.error_details())) {
     reason = std::string(ReasonOf(ir::serial::FromProto(details)));
   }
-  const auto rejected = [&](const char* why) {
+  const auto count_as = [&](const char* why) {
     metrics->counter(Metric::kRpcRejected, {why}).Add();
   };
   static const auto* const auth =
@@ -105,16 +105,16 @@ void CountRejection(const grpc::Status& status, Metrics* metrics) {
       const auto why = auth->find(reason);
       metrics->counter(Metric::kAuthFailures, {why == auth->end() ? kOtherLabel : why->second})
           .Add();
-      return rejected("auth");
+      return count_as("auth");
     }
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      if (reason == "RATE_LIMITED") return rejected("quota");
-      if (reason == "QUEUE_FULL") return rejected("overload");
+      if (reason == "RATE_LIMITED") return count_as("quota");
+      if (reason == "QUEUE_FULL") return count_as("overload");
       // gRPC's own status for a too large message has no reason.
-      if (reason.empty() || reason == "LIMIT_EXCEEDED") return rejected("size");
+      if (reason.empty() || reason == "LIMIT_EXCEEDED") return count_as("size");
       return;
     case grpc::StatusCode::UNAVAILABLE:
-      if (reason == "SERVER_STOPPING") return rejected("draining");
+      if (reason == "SERVER_STOPPING") return count_as("draining");
       return;
     default:
       return;
@@ -122,18 +122,18 @@ void CountRejection(const grpc::Status& status, Metrics* metrics) {
 }
 
 // Observes one call. gRPC deletes it when the call has ended.
-class Interceptor final : public grpc::experimental::Interceptor {
+class CallMeter final : public grpc::experimental::Interceptor {
  public:
-  Interceptor(MethodMetrics* method, Metrics* metrics)
-      : method_(method), metrics_(metrics), began_(absl::GetCurrentTimeNanos()) {
+  CallMeter(MethodMetrics* method, Metrics* metrics)
+      : method_(method), metrics_(metrics), start_ns_(absl::GetCurrentTimeNanos()) {
     method_->Begin();
-    RecordFlight(FlightKind::kCallBegin, method_->name(), call_);
+    RecordFlight(FlightKind::kCallBegin, method_->name(), call_number_);
   }
-  ~Interceptor() override {
-    const int64_t took = absl::GetCurrentTimeNanos() - began_;
-    method_->End(code_, absl::Nanoseconds(took));
-    RecordFlight(FlightKind::kCallEnd, method_->name(), call_, code_,
-                 static_cast<uint64_t>(std::max<int64_t>(took, 0)) / 1000);
+  ~CallMeter() override {
+    const int64_t duration_ns = absl::GetCurrentTimeNanos() - start_ns_;
+    method_->End(code_, absl::Nanoseconds(duration_ns));
+    RecordFlight(FlightKind::kCallEnd, method_->name(), call_number_, code_,
+                 static_cast<uint64_t>(std::max<int64_t>(duration_ns, 0)) / 1000);
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
@@ -146,25 +146,25 @@ class Interceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
-  static uint64_t NextCall() {
+  static uint64_t NextCallNumber() {
     static std::atomic<uint64_t> last{0};
     return ++last;
   }
 
   MethodMetrics* const method_;
   Metrics* const metrics_;
-  const int64_t began_;
-  const uint64_t call_ = NextCall();
+  const int64_t start_ns_;
+  const uint64_t call_number_ = NextCallNumber();
   // If a call ends without having sent a status, its client has cancelled it.
   size_t code_ = static_cast<size_t>(grpc::StatusCode::CANCELLED);
 };
 
-class Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+class CallMeterFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit Factory(Metrics* metrics) : metrics_(metrics) {}
+  explicit CallMeterFactory(Metrics* metrics) : metrics_(metrics) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(ServerRpcInfo* info) override {
-    return new Interceptor(MetricsOf(info->method()), metrics_);
+    return new CallMeter(MetricsOf(info->method()), metrics_);
   }
 
  private:
@@ -196,7 +196,7 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsInterceptor(
     Metrics* metrics) {
-  return std::make_unique<Factory>(metrics);
+  return std::make_unique<CallMeterFactory>(metrics);
 }
 
 RequestMetrics::RequestMetrics(Metrics* metrics, Method method) : metrics_(metrics) {

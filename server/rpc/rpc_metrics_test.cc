@@ -90,7 +90,7 @@ TEST_F(RpcMetricsTest, CallsAreCountedByMethodAndCode) {
   EXPECT_TRUE(Becomes(Metric::kRpcInFlight, {kCluster, "ListDevices"}, 0));
 }
 
-TEST_F(RpcMetricsTest, AStreamIsInFlightUntilItsClientGoes) {
+TEST_F(RpcMetricsTest, AStreamIsInFlightUntilItsClientLeaves) {
   const auto workers = v1::WorkerService::NewStub(channel_);
   grpc::ClientContext context;
   const auto stream = workers->Connect(&context);
@@ -116,7 +116,7 @@ TEST_F(RpcMetricsTest, RequestsOfAStreamAreCountedAsCalls) {
   EXPECT_TRUE(Becomes(Metric::kRpcInFlight, {kProgram, "ExecutePrograms"}, 1));
 }
 
-TEST_F(RpcMetricsTest, MethodsThatDoNotExistAreOther) {
+TEST_F(RpcMetricsTest, UnknownMethodsCountAsOther) {
   health::HealthCheckRequest request;
   health::HealthCheckResponse response;
   for (const char* method : {"/tessera.v1.ClusterService/NoSuch", "/no.such.Service/Call"}) {
@@ -137,12 +137,12 @@ TEST_F(RpcMetricsTest, MethodsThatDoNotExistAreOther) {
   }
 }
 
-TEST_F(RpcMetricsTest, GrpcsOwnServicesAreKnown) {
+TEST_F(RpcMetricsTest, CallsOfGrpcsOwnServicesAreCounted) {
   EXPECT_EQ(HealthOf(""), "SERVING");
   EXPECT_TRUE(Becomes(Metric::kRpcStarted, {"grpc.health.v1.Health", "Check"}, 1));
 }
 
-TEST_F(RpcMetricsTest, HealthIsThatOfTheChecks) {
+TEST_F(RpcMetricsTest, EachServiceHasTheHealthOfItsCheck) {
   EXPECT_EQ(HealthOf(""), "SERVING");
   server_->SetHealth({.live = true, .ready = true, .progressing = false});
   EXPECT_EQ(HealthOf(""), "NOT_SERVING");

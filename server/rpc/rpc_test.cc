@@ -48,7 +48,7 @@ absl::Status Read(const grpc::Status& status) {
 
 class RpcTest : public ::testing::Test {
  protected:
-  RpcTest() : coordinator_(Fast(), &clock_, planner::MakePlan, &store_) {
+  RpcTest() : coordinator_(OptionsWithoutHeartbeats(), &clock_, planner::MakePlan, &store_) {
     worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
     worker_->Start();
     auto server = Serve({}, &coordinator_);
@@ -61,7 +61,7 @@ class RpcTest : public ::testing::Test {
     server_->Shutdown(absl::Seconds(1));
   }
 
-  static Options Fast() {
+  static Options OptionsWithoutHeartbeats() {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     return options;
@@ -77,7 +77,7 @@ class RpcTest : public ::testing::Test {
     p.in_shardings = {ir::PartitionSpec{{{"x"}}, {}, {}, {}}, std::nullopt};
     return p;
   }
-  static Value Rows(std::vector<std::vector<double>> rows) {
+  static Value NestedLists(std::vector<std::vector<double>> rows) {
     Value out;
     for (const auto& row : rows) {
       Value* list = out.mutable_list_value()->add_values();
@@ -104,14 +104,14 @@ TEST_F(RpcTest, RunProgramTakesTextAndProto) {
     } else {
       *request.mutable_program() = ir::serial::ToProto(Product());
     }
-    *request.add_inputs() = Rows({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
-    *request.add_inputs() = Rows({{2, 2}, {2, 2}, {3, 3}, {3, 3}});
+    *request.add_inputs() = NestedLists({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
+    *request.add_inputs() = NestedLists({{2, 2}, {2, 2}, {3, 3}, {3, 3}});
     v1::RunProgramResponse response;
     grpc::ClientContext context;
     TESSERA_ASSERT_OK(Read(stub->RunProgram(&context, request, &response)));
     ASSERT_EQ(response.outputs_size(), 1);
     EXPECT_EQ(response.outputs(0).SerializeAsString(),
-              Rows({{2, 4}, {6, 8}, {15, 18}, {21, 24}}).SerializeAsString());
+              NestedLists({{2, 4}, {6, 8}, {15, 18}, {21, 24}}).SerializeAsString());
     EXPECT_EQ(response.types(0), "f32[4,2]");
   }
   TESSERA_ASSERT_OK(service_->ListDevices());
@@ -131,8 +131,8 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
   EXPECT_THAT(Read(run(request)), ReasonIs("MALFORMED_PROGRAM"));
   request.set_text(ir::PrintProgram(Product()));
   EXPECT_THAT(Read(run(request)), ReasonIs("TYPE_ERROR", "takes 2 arguments but got 0"));
-  *request.add_inputs() = Rows({{1, 2}, {3, 4}, {5, 6}, {7}});
-  *request.add_inputs() = Rows({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
+  *request.add_inputs() = NestedLists({{1, 2}, {3, 4}, {5, 6}, {7}});
+  *request.add_inputs() = NestedLists({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
   EXPECT_THAT(Read(run(request)), ReasonIs("VALUE_ERROR", "argument 0: input at [3]: a list of 2"));
   *request.mutable_inputs(0) = request.inputs(1);
   request.add_devices(99);
@@ -146,9 +146,9 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
   EXPECT_EQ(info.domain(), "tessera.dev");
 }
 
-// The first event has the ids of the results. The second tells of the end, and contains a result
-// that is small enough.
-TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
+// The first event has the ids of the results. The second event reports the end, and contains a
+// result that is small enough.
+TEST_F(RpcTest, ExecuteAndWatchReturnsSmallResultsInline) {
   const auto stub = v1::ProgramService::NewStub(channel_);
   const auto compiled = service_->Compile({.program = Product(), .devices = {}, .name = "product"});
   TESSERA_ASSERT_OK(compiled);
@@ -174,7 +174,7 @@ TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
     EXPECT_FALSE(reader->Read(&event));
     TESSERA_EXPECT_OK(Read(reader->Finish()));
     if (bytes == 31) {
-      EXPECT_EQ(event.ended().results_size(), 0) << "too large to come along";
+      EXPECT_EQ(event.ended().results_size(), 0) << "too large to be inline";
       continue;
     }
     ASSERT_EQ(event.ended().results_size(), 1);
@@ -206,12 +206,12 @@ TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
     request.add_args(*put);
   }
   worker_->HoldLaunches(true);
-  uint64_t left = 0;
+  uint64_t abandoned_run = 0;
   {
     grpc::ClientContext context;
     const auto reader = stub->ExecuteAndWatch(&context, request);
     ASSERT_TRUE(reader->Read(&event));
-    left = event.accepted().operation();
+    abandoned_run = event.accepted().operation();
     context.TryCancel();
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
@@ -224,7 +224,7 @@ TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
   EXPECT_EQ(event.ended().results_size(), 0);
   TESSERA_EXPECT_OK(Read(reader->Finish()));
   worker_->HoldLaunches(false);
-  const auto op = service_->WaitOperation(left, absl::Seconds(20));
+  const auto op = service_->WaitOperation(abandoned_run, absl::Seconds(20));
   TESSERA_ASSERT_OK(op);
   EXPECT_EQ(op->state, api::OperationState::kDone);
 }
@@ -367,7 +367,7 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   EXPECT_THAT(Read(stream->Finish()), ReasonIs("ALREADY_EXISTS", "a worker named w0 is connected"));
 }
 
-TEST_F(RpcTest, ARegistrationSaysWhichBuildsMeet) {
+TEST_F(RpcTest, RegistrationNegotiatesTheProtocol) {
   const auto stub = v1::WorkerService::NewStub(channel_);
   api::ExecutorInfo info;
   info.incarnation = 1;
@@ -425,7 +425,7 @@ TEST_F(RpcTest, CapabilitiesPublishTheLimits) {
   EXPECT_EQ(response.queue_bound(), Options().queue_bound);
 }
 
-TEST_F(RpcTest, AListenerBeyondLoopbackWantsInsecure) {
+TEST_F(RpcTest, ANonLoopbackListenerNeedsInsecure) {
   EXPECT_THAT(Serve({.listen = "0.0.0.0:0", .insecure = false}, &coordinator_),
               ReasonIs("VALUE_ERROR", "--insecure"));
   EXPECT_THAT(Serve({.listen = "nowhere", .insecure = false}, &coordinator_),
@@ -435,7 +435,7 @@ TEST_F(RpcTest, AListenerBeyondLoopbackWantsInsecure) {
 }
 
 // Each array converts to JSON and back to the same array.
-TEST(JsonTest, NumbersOfEveryKindComeBack) {
+TEST(JsonTest, ArraysConvertToJsonAndBack) {
   for (const ir::Array& a :
        {ir::Array::Of(DType::kF32, {2, 3}, {1, -2.5, 0, 4, 5, 6}),
         ir::Array::Of(DType::kBF16, {2}, {1.5, -2}), ir::Array::Of(DType::kBool, {2}, {1, 0}),
@@ -453,7 +453,7 @@ TEST(JsonTest, NumbersOfEveryKindComeBack) {
   EXPECT_THAT(ArrayFromJson(json, DType::kU64, {1}), IsOkAndHolds(big));
 }
 
-TEST(JsonTest, MisfitsSayWhere) {
+TEST(JsonTest, ErrorsNameTheInvalidValue) {
   auto number = [](double v) {
     Value out;
     out.set_number_value(v);
@@ -472,7 +472,7 @@ TEST(JsonTest, MisfitsSayWhere) {
 }
 
 // Only the first row agrees with the shape, which promises 40 GB.
-TEST(JsonTest, NoMemoryIsTakenForRowsThatAreMissing) {
+TEST(JsonTest, MissingRowsAreRefusedBeforeMemoryIsAllocated) {
   constexpr int kRows = 100'000;
   Value rows;
   for (int i = 0; i < kRows; ++i) rows.mutable_list_value()->add_values();
@@ -483,10 +483,10 @@ TEST(JsonTest, NoMemoryIsTakenForRowsThatAreMissing) {
         ->add_values()
         ->set_number_value(0);
   EXPECT_THAT(ArrayFromJson(rows, DType::kF32, {kRows, kRows}),
-              ReasonIs("VALUE_ERROR", "at [1]: a list of 100000 was expected"));
+              ReasonIs("VALUE_ERROR", "at [1]: a list of 100000 values was expected"));
 }
 
-TEST(JsonTest, DtypesWithoutNumbersAreRefused) {
+TEST(JsonTest, ComplexDtypesAreRefused) {
   Value one;
   one.set_number_value(1);
   for (const DType dtype : {DType::kC64, DType::kC128}) {

@@ -1,5 +1,6 @@
 // The blocking work behind RunProgram, and the threads for it. The handler in program_service.cc
-// gives RunOne to a JobPool; reading programs and some inquiries use pools of the same class.
+// submits RunOneProgram to a JobPool; reading programs and some inquiries use pools of the same
+// class.
 #include "server/rpc/run_program.h"
 
 #include <algorithm>
@@ -18,9 +19,9 @@ namespace tessera::server::rpc {
 // JSON of each input, and whether the results have a JSON form. So a mistake costs no run. With
 // validate_only the call ends with the types of the results. api::RunProgram deletes the arrays
 // that it creates.
-absl::Status RunOne(api::Service& service, ir::Program program,
-                    const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
-                    absl::Duration timeout) {
+absl::Status RunOneProgram(api::Service& service, ir::Program program,
+                           const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
+                           absl::Duration timeout) {
   const absl::Time until = SteadyNow() + timeout;
   api::CompileRequest compile;
   compile.program = std::move(program);
@@ -68,37 +69,37 @@ JobPool::JobPool(int threads, size_t jobs_max)
 }
 
 JobPool::~JobPool() {
-  std::deque<Waiting> left;
+  std::deque<QueuedJob> left;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
     left.swap(jobs_);
   }
-  for (Waiting& waiting : left) waiting.job(scheduler::StoppingError());
+  for (QueuedJob& queued : left) queued.job(scheduler::StoppingError());
   for (std::thread& t : threads_) t.join();
 }
 
-void JobPool::Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job) {
-  std::string full;
+void JobPool::Submit(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job) {
+  std::string refusal;
   {
     absl::MutexLock lock(&mu_);
     if (jobs_.size() >= jobs_max_ || stopping_) {
-      full =
+      refusal =
           absl::StrCat(jobs_max_, " calls wait for a thread already; retry, and run programs by ",
                        "CompileProgram and ExecuteProgram");
     } else if (bytes_ > 0 && bytes_ + bytes > bytes_max_) {
-      full = absl::StrCat("calls of ", bytes_, " bytes wait for a thread already; retry");
+      refusal = absl::StrCat("calls of ", bytes_, " bytes wait for a thread already; retry");
     } else {
       bytes_ += bytes;
       jobs_.push_back({SteadyNow() + timeout, tenant, bytes, std::move(job)});
       return;
     }
   }
-  job(MakeError(ErrorKind::kQueueFull, "coordinator: " + full));
+  job(MakeError(ErrorKind::kQueueFull, "coordinator: " + refusal));
 }
 
-std::deque<JobPool::Waiting>::iterator JobPool::Next() {
-  const bool last_thread = busy_ + 1 >= num_threads_ && num_threads_ > 1;
+std::deque<JobPool::QueuedJob>::iterator JobPool::FindNext() {
+  const bool last_thread = num_busy_ + 1 >= num_threads_ && num_threads_ > 1;
   auto next = jobs_.begin();
   while (next != jobs_.end() && last_thread && running_.count(next->tenant) > 0) ++next;
   return next;
@@ -109,21 +110,21 @@ std::deque<JobPool::Waiting>::iterator JobPool::Next() {
 // whose bytes are counted.
 void JobPool::Work() {
   while (true) {
-    Waiting next;
+    QueuedJob next;
     {
       absl::MutexLock lock(&mu_);
-      auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || Next() != jobs_.end();
+      auto can_take = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || FindNext() != jobs_.end();
       };
-      mu_.Await(absl::Condition(&work));
+      mu_.Await(absl::Condition(&can_take));
       if (stopping_) return;
-      const auto at = Next();
+      const auto at = FindNext();
       next = std::move(*at);
       jobs_.erase(at);
-      ++busy_;
+      ++num_busy_;
       ++running_[next.tenant];
     }
-    const absl::Duration left = next.until - SteadyNow();
+    const absl::Duration left = next.deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) {
       next.job(MakeError(ErrorKind::kDeadlineExceeded,
                          "coordinator: no thread became free before the call's deadline"));
@@ -132,7 +133,7 @@ void JobPool::Work() {
     }
     next.job = nullptr;
     absl::MutexLock lock(&mu_);
-    --busy_;
+    --num_busy_;
     bytes_ -= next.bytes;
     if (--running_[next.tenant] == 0) running_.erase(next.tenant);
   }

@@ -19,10 +19,10 @@
 namespace tessera::server::rpc {
 
 // Runs the program of one request by `service`, and blocks until the run has ended. `program` is
-// the request's program, already read.
-absl::Status RunOne(api::Service& service, ir::Program program,
-                    const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
-                    absl::Duration timeout);
+// the program that was read from the request.
+absl::Status RunOneProgram(api::Service& service, ir::Program program,
+                           const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
+                           absl::Duration timeout);
 
 // A few threads for blocking jobs, with a bounded queue. Thread-safe. Every job is called once,
 // with its remaining time or with the error because of which it does not run: QUEUE_FULL,
@@ -38,28 +38,28 @@ class JobPool {
   explicit JobPool(int threads = kThreads, size_t jobs_max = kJobsMax);
   ~JobPool();
   // Queues the job. `bytes` is the size of the request that the job holds.
-  void Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job)
+  void Submit(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Waiting {
-    absl::Time until;
+  struct QueuedJob {
+    absl::Time deadline;
     std::string tenant;
     size_t bytes = 0;
     Job job;
   };
   // Returns the next job that may run now, or end() if there is none.
-  std::deque<Waiting>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::deque<QueuedJob>::iterator FindNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
 
   const int num_threads_;
   const size_t jobs_max_, bytes_max_;
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  int busy_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_busy_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                    // size of the requests of all jobs
   std::map<std::string, int> running_ ABSL_GUARDED_BY(mu_);  // running jobs of each tenant, never 0
-  std::deque<Waiting> jobs_ ABSL_GUARDED_BY(mu_);
+  std::deque<QueuedJob> jobs_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };
 

@@ -42,7 +42,7 @@ constexpr int kMetadataBytes = 16 << 10;
 // Connections without a TLS and HTTP/2 handshake within this time are closed.
 constexpr int kHandshakeMillis = 10'000;
 constexpr int kDecoders = 5;                     // number of threads that read programs
-constexpr size_t kDecodersJobsMax = 1024;        // most programs that wait for such a thread
+constexpr size_t kDecoderJobsMax = 1024;         // most programs that wait for such a thread
 constexpr size_t kQuotaBytes = size_t{2} << 30;  // memory for the buffers of all connections
 
 class GrpcServer final : public Server {
@@ -54,9 +54,9 @@ class GrpcServer final : public Server {
         requests_({.answers_max = coordinator->options().request_ids_max,
                    .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
         executions_(options.metrics),
-        context_{gate,      coordinator->clock(), &requests_,       coordinator,
-                 &pool_,    &decoders_,           options.reader,   &executions_,
-                 &workers_, options.top_programs, options.features, options.sources},
+        context_{gate,       coordinator->clock(), &requests_,       coordinator,
+                 &run_pool_, &decoders_,           options.reader,   &executions_,
+                 &workers_,  options.top_programs, options.features, options.sources},
         workers_(coordinator, &gate->clock()),
         worker_service_(&workers_, gate),
         enrollment_(std::move(ca), &gate->clock(), gate,
@@ -165,8 +165,8 @@ class GrpcServer final : public Server {
   const std::unique_ptr<Gate> own_gate_;  // the gate if ServeOptions has none; else null
   Gate* const gate_;
   RequestLog requests_;
-  JobPool pool_;
-  JobPool decoders_{kDecoders, kDecodersJobsMax};
+  JobPool run_pool_;
+  JobPool decoders_{kDecoders, kDecoderJobsMax};
   Executions executions_;
   CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;

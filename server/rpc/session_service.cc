@@ -103,7 +103,7 @@ grpc::ServerWriteReactor<v1::Session>* HoldSession(
 }
 
 void DeleteSession(const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call) {
-  AnswerDone(call, scheduler::CloseSession{call->identity(), call->request().session()});
+  AnswerEmpty(call, scheduler::CloseSession{call->identity(), call->request().session()});
 }
 
 }  // namespace tessera::server::rpc

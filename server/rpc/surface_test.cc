@@ -49,7 +49,7 @@ class SessionsTest : public SurfaceTest {
   }
 };
 
-TEST_F(SessionsTest, AreOpenedRenewedAndDeleted) {
+TEST_F(SessionsTest, SessionsAreOpenedRenewedAndDeleted) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session session, Create([](auto& q) {
                                  q.set_display_name("train.py");
                                  q.mutable_lease()->set_seconds(30);
@@ -126,13 +126,13 @@ TEST_F(SessionsTest, ListsGoByPages) {
 }
 
 // Every List method refuses a page token of another list and a negative page size.
-TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
+TEST_F(SessionsTest, ListsRefusePageTokensOfOtherLists) {
   for (int i = 0; i < 2; ++i) TESSERA_ASSERT_OK(Create());
   v1::ListSessionsRequest sessions;
   sessions.set_page_size(1);
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ListSessionsResponse page,
                                Do<Sessions>(&Sessions::Stub::ListSessions, sessions));
-  const auto refused = [&](auto* service, auto method, auto request) {
+  const auto expect_refused = [&](auto* service, auto method, auto request) {
     using Service = std::remove_pointer_t<decltype(service)>;
     for (const std::string& token : {page.next_page_token(), std::string("garbage")}) {
       request.set_page_token(token);
@@ -145,14 +145,17 @@ TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
     request.set_page_size(1'000'000);
     TESSERA_EXPECT_OK(Do<Service>(method, request));
   };
-  refused(static_cast<Cluster*>(nullptr), &Cluster::Stub::ListDevices, v1::ListDevicesRequest());
-  refused(static_cast<Cluster*>(nullptr), &Cluster::Stub::ListWorkers, v1::ListWorkersRequest());
-  refused(static_cast<Cluster*>(nullptr), &Cluster::Stub::ListMeshes, v1::ListMeshesRequest());
-  refused(static_cast<Arrays*>(nullptr), &Arrays::Stub::ListArrays, v1::ListArraysRequest());
-  refused(static_cast<Programs*>(nullptr), &Programs::Stub::ListPrograms,
-          v1::ListProgramsRequest());
-  refused(static_cast<Operations*>(nullptr), &Operations::Stub::ListOperations,
-          v1::ListOperationsRequest());
+  expect_refused(static_cast<Cluster*>(nullptr), &Cluster::Stub::ListDevices,
+                 v1::ListDevicesRequest());
+  expect_refused(static_cast<Cluster*>(nullptr), &Cluster::Stub::ListWorkers,
+                 v1::ListWorkersRequest());
+  expect_refused(static_cast<Cluster*>(nullptr), &Cluster::Stub::ListMeshes,
+                 v1::ListMeshesRequest());
+  expect_refused(static_cast<Arrays*>(nullptr), &Arrays::Stub::ListArrays, v1::ListArraysRequest());
+  expect_refused(static_cast<Programs*>(nullptr), &Programs::Stub::ListPrograms,
+                 v1::ListProgramsRequest());
+  expect_refused(static_cast<Operations*>(nullptr), &Operations::Stub::ListOperations,
+                 v1::ListOperationsRequest());
 }
 
 // An open stream of HoldSession.
@@ -164,33 +167,33 @@ class SessionHold {
     q.set_session(session);
     context_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
     reader_ = stub_->HoldSession(&context_, q);
-    held_ = reader_->Read(&said_);
+    held_ = reader_->Read(&session_);
   }
   bool held() const { return held_; }
-  const v1::Session& said() const { return said_; }
-  // With `leave` cancels the stream and returns OK. Otherwise waits until the server ends the
-  // stream, and returns its status.
+  const v1::Session& session() const { return session_; }
+  // If `leave` is true, cancels the stream and returns OK. If it is false, waits until the server
+  // ends the stream, and returns the stream's status.
   absl::Status End(bool leave) {
     if (leave) context_.TryCancel();
-    while (reader_->Read(&said_)) continue;
+    while (reader_->Read(&session_)) continue;
     const grpc::Status status = reader_->Finish();
-    return leave ? absl::OkStatus() : Read(status);
+    return leave ? absl::OkStatus() : ReadStatus(status);
   }
 
  private:
   grpc::ClientContext context_;
   std::unique_ptr<Sessions::Stub> stub_;
   std::unique_ptr<grpc::ClientReader<v1::Session>> reader_;
-  v1::Session said_;
+  v1::Session session_;
   bool held_ = false;
 };
 
-TEST_F(SessionsTest, AreHeldByAStreamThatEndsWithThem) {
+TEST_F(SessionsTest, AHoldStreamEndsWithItsSession) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session session, Create());
   EXPECT_EQ(ir::serial::FromProto(session.grace()), coordinator_.config().session_grace);
   SessionHold first(channel_, session.id());
   ASSERT_TRUE(first.held());
-  EXPECT_EQ(first.said().id(), session.id());
+  EXPECT_EQ(first.session().id(), session.id());
   SessionHold second(channel_, session.id());
   TESSERA_EXPECT_OK(second.End(/*leave=*/true));
   v1::DeleteSessionRequest end;
@@ -201,11 +204,11 @@ TEST_F(SessionsTest, AreHeldByAStreamThatEndsWithThem) {
   EXPECT_THAT(SessionHold(channel_, 0).End(false), ReasonIs("VALUE_ERROR", "cannot be held"));
 }
 
-class FewTest : public SurfaceTest {
+class SmallLimitsTest : public SurfaceTest {
  protected:
-  FewTest() : SurfaceTest(false, Few()) {}
-  static Options Few() {
-    Options options = Quiet();
+  SmallLimitsTest() : SurfaceTest(false, SmallLimits()) {}
+  static Options SmallLimits() {
+    Options options = OptionsWithoutHeartbeats();
     options.sessions_max = 1;
     options.meshes_max = 1;
     options.arrays_max = 1;
@@ -215,7 +218,7 @@ class FewTest : public SurfaceTest {
   }
 };
 
-TEST_F(FewTest, BoundsAreErrorsThatSaySo) {
+TEST_F(SmallLimitsTest, ErrorsNameTheLimitThatIsReached) {
   v1::CreateSessionRequest long_lived;
   long_lived.mutable_lease()->set_seconds(600);
   TESSERA_ASSERT_OK(Do<Sessions>(&Sessions::Stub::CreateSession, long_lived));
@@ -242,7 +245,7 @@ TEST_F(FewTest, BoundsAreErrorsThatSaySo) {
 
 // The results of a run count against the bound on arrays, and so do the temporary arrays into which
 // its arguments are copied.
-TEST_F(FewTest, RunsMakeNoMoreArraysThanThereMayBe) {
+TEST_F(SmallLimitsTest, ARunThatNeedsMoreThanArraysMaxIsRefused) {
   v1::CreateArrayRequest create;
   *create.mutable_spec() = Spec();
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CreateArrayResponse created,
@@ -263,7 +266,7 @@ TEST_F(FewTest, RunsMakeNoMoreArraysThanThereMayBe) {
               ReasonIs("LIMIT_EXCEEDED", "at most 1"));
 }
 
-TEST_F(FewTest, WhatASessionHoldsGoesWithItsLease) {
+TEST_F(SmallLimitsTest, ArraysOfASessionAreDeletedWhenItsLeaseEnds) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const v1::Session session,
       Do<Sessions>(&Sessions::Stub::CreateSession, v1::CreateSessionRequest()));
@@ -303,7 +306,7 @@ class ArraysTest : public SurfaceTest {
   }
 };
 
-TEST_F(ArraysTest, SmallOnesAreWrittenAndReadInOneCall) {
+TEST_F(ArraysTest, SmallArraysAreWrittenAndReadInOneCall) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Write());
   v1::ReadArrayRequest read;
   read.set_array(array);
@@ -322,7 +325,7 @@ TEST_F(ArraysTest, SmallOnesAreWrittenAndReadInOneCall) {
   EXPECT_EQ(r.literal().data(), Bytes());
 }
 
-TEST_F(ArraysTest, WritesRefuseWhatDoesNotFit) {
+TEST_F(ArraysTest, WriteArrayRefusesInvalidRequests) {
   EXPECT_THAT(Write([](auto& q) { q.set_data("short"); }),
               ReasonIs("VALUE_ERROR", "5 bytes were sent"));
   EXPECT_THAT(Write([](auto& q) { q.clear_data(); }), ReasonIs("VALUE_ERROR", "no value"));
@@ -343,7 +346,7 @@ TEST_F(ArraysTest, WritesRefuseWhatDoesNotFit) {
               ReasonIs("UNKNOWN_AXIS"));
 }
 
-TEST_F(ArraysTest, ReadsRefuseWhatIsNotThere) {
+TEST_F(ArraysTest, UnknownAndDeletedArraysAreNotRead) {
   v1::ReadArrayRequest read;
   read.set_array(99);
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReadArray, read), ReasonIs("ARRAY_NOT_FOUND"));
@@ -366,7 +369,7 @@ TEST_F(ArraysTest, ReadsRefuseWhatIsNotThere) {
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::DeleteArrays, del), ReasonIs("LIMIT_EXCEEDED"));
 }
 
-TEST_F(ArraysTest, TicketsAreGivenAgainWhileAnUploadLasts) {
+TEST_F(ArraysTest, WriteTicketsAreIssuedAgainDuringAnUpload) {
   v1::CreateArrayRequest create;
   *create.mutable_spec() = Spec();
   create.set_validate_only(true);
@@ -401,7 +404,7 @@ TEST_F(ArraysTest, TicketsAreGivenAgainWhileAnUploadLasts) {
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::CreateReadTickets, read), ReasonIs("DEADLINE_EXCEEDED"));
 }
 
-TEST_F(ArraysTest, AreListedByTheirSession) {
+TEST_F(ArraysTest, ArraysAreListedBySession) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const v1::Session session,
       Do<Sessions>(&Sessions::Stub::CreateSession, v1::CreateSessionRequest()));
@@ -430,7 +433,7 @@ TEST_F(ArraysTest, AreListedByTheirSession) {
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ListArrays, list), ReasonIs("SESSION_NOT_FOUND"));
 }
 
-TEST_F(ArraysTest, AreReshardedByOneCall) {
+TEST_F(ArraysTest, ArraysAreReshardedByOneCall) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session session,
                                Do<Sessions>(&Sessions::Stub::CreateSession, {}));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Write());
@@ -461,7 +464,7 @@ TEST_F(ArraysTest, AreReshardedByOneCall) {
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReshardArray, q), ReasonIs("ARRAY_DELETED"));
 }
 
-TEST_F(ArraysTest, FilesWantAFolder) {
+TEST_F(ArraysTest, FilesNeedAFolder) {
   v1::GetFileRequest q;
   q.set_path("x.npy");
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::GetFile, q), ReasonIs("FILES_DISABLED", "--files-dir"));
@@ -469,7 +472,7 @@ TEST_F(ArraysTest, FilesWantAFolder) {
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::GetFile, q), ReasonIs("VALUE_ERROR", "dot"));
 }
 
-TEST_F(ArraysTest, AWriteThatIsRepeatedMakesOneArray) {
+TEST_F(ArraysTest, ARepeatedWriteCreatesOneArray) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t a, Write([](auto& q) { q.set_request_id("w"); }));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t b, Write([](auto& q) { q.set_request_id("w"); }));
   EXPECT_EQ(a, b);
@@ -483,7 +486,7 @@ TEST_F(ArraysTest, AWriteThatIsRepeatedMakesOneArray) {
 
 // If a WriteArray comes several times at once, one copy of the call may find that another copy has
 // written some or all of the shards.
-TEST_F(ArraysTest, CopiesOfAWriteAtOnceMakeOneArray) {
+TEST_F(ArraysTest, ConcurrentCopiesOfAWriteCreateOneArray) {
   for (int round = 0; round < 20; ++round) {
     std::vector<absl::StatusOr<uint64_t>> made(4);
     std::vector<std::thread> callers;
@@ -522,7 +525,7 @@ class OperationsTest : public ArraysTest {
   }
 };
 
-TEST_F(OperationsTest, SayWhatTheyAreAndWhen) {
+TEST_F(OperationsTest, OperationsHaveAKindResultsAndTimes) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Write());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExecuteProgramResponse run, Square(array));
   v1::WaitOperationRequest wait;
@@ -551,7 +554,7 @@ TEST_F(OperationsTest, SayWhatTheyAreAndWhen) {
               ReasonIs("SESSION_NOT_FOUND"));
 }
 
-TEST_F(OperationsTest, AWatchedRunThatIsAskedForAgainIsTheSameRun) {
+TEST_F(OperationsTest, ARepeatedExecuteAndWatchStartsNoSecondRun) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Write());
   v1::CompileProgramRequest compile;
   *compile.mutable_program() = ir::serial::ToProto(Product());
@@ -567,7 +570,7 @@ TEST_F(OperationsTest, AWatchedRunThatIsAskedForAgainIsTheSameRun) {
     Prepare(&context, "");
     const auto reader = stub->ExecuteAndWatch(&context, execute);
     for (v1::ExecuteProgramEvent event; reader->Read(&event);) events->push_back(event);
-    return Read(reader->Finish());
+    return ReadStatus(reader->Finish());
   };
   std::vector<v1::ExecuteProgramEvent> first, again;
   TESSERA_ASSERT_OK(watch(&first));
@@ -586,7 +589,7 @@ TEST_F(OperationsTest, AWatchedRunThatIsAskedForAgainIsTheSameRun) {
   for (int i = 0; i < 2; ++i) EXPECT_THAT(watch(&again), ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
-TEST_F(OperationsTest, AWatcherIsToldOfEveryChange) {
+TEST_F(OperationsTest, WatchOperationSendsEveryChangeOfState) {
   v1::CreateArrayRequest create;
   *create.mutable_spec() = Spec();
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CreateArrayResponse created,
@@ -615,10 +618,10 @@ TEST_F(OperationsTest, AWatcherIsToldOfEveryChange) {
   ASSERT_TRUE(reader->Read(&now));
   EXPECT_EQ(now.state(), v1::OPERATION_STATE_CANCELLED);
   EXPECT_FALSE(reader->Read(&now));
-  TESSERA_EXPECT_OK(Read(reader->Finish()));
+  TESSERA_EXPECT_OK(ReadStatus(reader->Finish()));
 }
 
-TEST_F(OperationsTest, OnesThatAreUnknownAreNotFound) {
+TEST_F(OperationsTest, UnknownOperationsAreNotFound) {
   v1::GetOperationRequest get;
   get.set_operation(99);
   EXPECT_THAT(Do<Operations>(&Operations::Stub::GetOperation, get),
@@ -643,7 +646,7 @@ TEST_F(OperationsTest, OnesThatAreUnknownAreNotFound) {
   const auto reader = stub->WatchOperation(&context, watch);
   v1::Operation now;
   EXPECT_FALSE(reader->Read(&now));
-  EXPECT_THAT(Read(reader->Finish()), ReasonIs("OPERATION_NOT_FOUND"));
+  EXPECT_THAT(ReadStatus(reader->Finish()), ReasonIs("OPERATION_NOT_FOUND"));
 }
 
 TEST_F(OperationsTest, RunsAreRefusedWithReasons) {
@@ -837,10 +840,10 @@ TEST_F(ClusterTest, MeshesHaveNames) {
 
 // Every number that GetCapabilities publishes is the bound that the server enforces. A number
 // without a row here fails the test.
-TEST_F(ClusterTest, CapabilitiesAreTheBoundsThatHold) {
+TEST_F(ClusterTest, CapabilitiesAreTheEnforcedLimits) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::GetCapabilitiesResponse r,
                                Do<Cluster>(&Cluster::Stub::GetCapabilities, {}));
-  const Options o = Quiet();
+  const Options o = OptionsWithoutHeartbeats();
   const scheduler::Config c = coordinator_.config();
   const auto ms = [](absl::Duration d) { return absl::ToInt64Milliseconds(d); };
   const std::map<std::string, int64_t> expected = {
@@ -904,7 +907,7 @@ class TenantsTest : public SurfaceTest {
 };
 
 // Another tenant's array and an array that does not exist get the same answer, word for word.
-TEST_F(TenantsTest, WhatIsForeignDoesNotExist) {
+TEST_F(TenantsTest, AnArrayOfAnotherTenantDoesNotExist) {
   v1::WriteArrayRequest write;
   *write.mutable_spec() = Spec();
   write.set_data(std::string(32, '\0'));
@@ -927,14 +930,14 @@ TEST_F(TenantsTest, WhatIsForeignDoesNotExist) {
   del.add_arrays(array.array());
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto none,
                                Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "b/user"));
-  EXPECT_THAT(none.missing(), ElementsAre(array.array())) << "as one that does not exist";
+  EXPECT_THAT(none.missing(), ElementsAre(array.array())) << "like an array that does not exist";
   EXPECT_EQ(message(array.array(), "a/viewer"), "OK  ") << "a stranger deletes nothing";
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "a/viewer"), ReasonIs("ROLE_MISSING"));
   TESSERA_EXPECT_OK(Do<Arrays>(&Arrays::Stub::DeleteArrays, del, "a/user"));
   EXPECT_EQ(message(array.array(), "b/user"), message(999, "b/user")) << "deleted or not";
 }
 
-TEST_F(TenantsTest, RequestIdsAreATenantsOwn) {
+TEST_F(TenantsTest, EachTenantHasItsOwnRequestIds) {
   v1::CreateSessionRequest create;
   create.set_request_id("same");
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session a,
@@ -947,7 +950,7 @@ TEST_F(TenantsTest, RequestIdsAreATenantsOwn) {
 
 // ---- Every method. ------------------------------------------------------------------------------
 // Every unary method answers bytes that are no message with INVALID_ARGUMENT and a reason.
-TEST_F(SurfaceTest, BytesThatDoNotDecodeAreSaidToBeThat) {
+TEST_F(SurfaceTest, BytesThatDoNotDecodeAreInvalidArguments) {
   int methods = 0;
   for (const google::protobuf::FileDescriptor* file :
        {v1::Session::descriptor()->file(), v1::Device::descriptor()->file(),
@@ -971,7 +974,7 @@ TEST_F(SurfaceTest, BytesThatDoNotDecodeAreSaidToBeThat) {
                                               done.Notify();
                                             });
       done.WaitForNotification();  // The call has a deadline.
-      const absl::Status read = Read(status);
+      const absl::Status read = ReadStatus(status);
       EXPECT_THAT(read, StatusIs(absl::StatusCode::kInvalidArgument,
                                  "bytes sent are not a message of type tessera.v1."))
           << name;
@@ -982,7 +985,7 @@ TEST_F(SurfaceTest, BytesThatDoNotDecodeAreSaidToBeThat) {
   EXPECT_GE(methods, 44);
 }
 
-TEST_F(SurfaceTest, AStoppedCoordinatorSaysSo) {
+TEST_F(SurfaceTest, AStoppedCoordinatorAnswersServerStopping) {
   coordinator_.Stop();
   EXPECT_THAT(Do<Sessions>(&Sessions::Stub::CreateSession, v1::CreateSessionRequest()),
               ReasonIs("SERVER_STOPPING"));

@@ -35,7 +35,7 @@ constexpr absl::Duration kLossWait = absl::Seconds(2);     // from a stream's en
 // From the daemon's report of a loss to the end of the stream.
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
-absl::Status Gone(absl::string_view what) {
+absl::Status WorkerLostError(absl::string_view what) {
   return MakeError(ErrorKind::kWorkerLost, absl::StrCat("executor: ", what));
 }
 
@@ -46,21 +46,21 @@ absl::Status Gone(absl::string_view what) {
 void EnvelopeStream::EndNow(const absl::Status& why) {
   // A write that the other side never reads would delay the end for ever.
   if (!Cut(why)) return;
-  last_write_.Set(std::chrono::system_clock::now() + kLastWriteWait,
-                  [self = shared_from_this()](bool expired) {
-                    // Holding the lock is safe: the callbacks of the cancelled stream run after
-                    // this one has returned.
-                    absl::MutexLock lock(&self->context_mu_);
-                    if (expired && !self->done_) self->context_->TryCancel();
-                  });
+  last_write_alarm_.Set(std::chrono::system_clock::now() + kLastWriteWait,
+                        [self = shared_from_this()](bool expired) {
+                          // Holding the lock is safe: the callbacks of the cancelled stream run
+                          // after this one has returned.
+                          absl::MutexLock lock(&self->context_mu_);
+                          if (expired && !self->done_) self->context_->TryCancel();
+                        });
 }
 
 void EnvelopeStream::OnReadDone(bool ok) {
   if (!ok) {
-    Ended("its connection ended");
+    OnEnded("its connection ended");
     Cut(absl::OkStatus());
-  } else if (const absl::Status taken = Take(received_); !taken.ok()) {
-    Ended(std::string(taken.message()));
+  } else if (const absl::Status taken = HandleEnvelope(received_); !taken.ok()) {
+    OnEnded(std::string(taken.message()));
     Cut(taken);
   } else {
     StartRead(&received_);
@@ -68,17 +68,17 @@ void EnvelopeStream::OnReadDone(bool ok) {
 }
 
 void EnvelopeStream::OnCancel() {
-  Ended("its connection ended");
+  OnEnded("its connection ended");
   Cut(absl::CancelledError("the stream was cancelled"));
 }
 
 void EnvelopeStream::OnDone() {
-  Ended("its connection ended");
+  OnEnded("its connection ended");
   {
     absl::MutexLock lock(&context_mu_);
     done_ = true;
   }
-  last_write_.Cancel();
+  last_write_alarm_.Cancel();
   MessageStream::OnDone();
 }
 
@@ -114,7 +114,7 @@ void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command com
   size_t waiting = 0;
   {
     absl::MutexLock lock(&mu_);
-    Executor* const e = Find(executor, incarnation, &old);
+    Executor* const e = FindOrReplace(executor, incarnation, &old);
     if (e == nullptr || e->gone || closed_) return;
     stream = e->stream;
     if (stream == nullptr) {
@@ -127,7 +127,7 @@ void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command com
   if (waiting > kCommandsMax)
     Kill(executor, incarnation, absl::StrCat("killed: ", kCommandsMax, " commands wait for it"));
   for (const auto& ended : old)
-    ended->EndNow(Gone("another process has taken this executor's index"));
+    ended->EndNow(WorkerLostError("another process has taken this executor's index"));
 }
 
 void WorkerStream::SendToDaemon(v1::Envelope command) {
@@ -140,7 +140,7 @@ void WorkerStream::Kill(int32_t executor, uint64_t incarnation, const std::strin
   {
     absl::MutexLock lock(&mu_);
     Streams unused;
-    Executor* const e = Find(executor, incarnation, &unused);
+    Executor* const e = FindOrReplace(executor, incarnation, &unused);
     if (e == nullptr) return;
     e->gone = true;
     e->waiting.clear();
@@ -160,33 +160,33 @@ void WorkerStream::Ask(v1::Inquiry inquiry, AnswerFn then) {
   if (protocol_ < kInquiryProtocol)
     return then(
         MakeError(ErrorKind::kProtocolMismatch,
-                  absl::StrCat("worker ", worker(),
+                  absl::StrCat("worker ", worker_name(),
                                ": its build is too old to answer inquiries; upgrade the worker")));
   AnswerFn given_up;
   {
     absl::MutexLock lock(&mu_);
     if (!closed_) {
       inquiry.set_id(++last_question_);
-      asked_.emplace(last_question_, std::exchange(then, nullptr));
+      questions_.emplace(last_question_, std::exchange(then, nullptr));
     }
-    if (asked_.size() > kQuestionsMax) {
-      given_up = std::move(asked_.begin()->second);
-      asked_.erase(asked_.begin());
+    if (questions_.size() > kQuestionsMax) {
+      given_up = std::move(questions_.begin()->second);
+      questions_.erase(questions_.begin());
     }
   }
   if (given_up)
     given_up(MakeError(ErrorKind::kDeadlineExceeded,
                        "worker: the daemon has left too many inquiries unanswered"));
-  if (then) return then(Gone("the worker is lost"));
+  if (then) return then(WorkerLostError("the worker is lost"));
   v1::Envelope envelope;
   envelope.set_kind(v1::MESSAGE_KIND_INQUIRY);
   inquiry.SerializeToString(envelope.mutable_body());
   SendToDaemon(std::move(envelope));
 }
 
-std::string WorkerStream::worker() {
+std::string WorkerStream::worker_name() {
   absl::MutexLock lock(&mu_);
-  return worker_;
+  return worker_name_;
 }
 
 absl::Status WorkerStream::TakeAnswer(const v1::Envelope& envelope) {
@@ -196,10 +196,10 @@ absl::Status WorkerStream::TakeAnswer(const v1::Envelope& envelope) {
   AnswerFn then;
   {
     absl::MutexLock lock(&mu_);
-    const auto found = asked_.find(answer.id());
-    if (found == asked_.end()) return absl::OkStatus();
+    const auto found = questions_.find(answer.id());
+    if (found == questions_.end()) return absl::OkStatus();
     then = std::move(found->second);
-    asked_.erase(found);
+    questions_.erase(found);
   }
   then(std::move(answer));
   return absl::OkStatus();
@@ -209,19 +209,20 @@ void WorkerStream::EndQuestions(const std::string& why) {
   std::map<uint64_t, AnswerFn> asked;
   {
     absl::MutexLock lock(&mu_);
-    asked.swap(asked_);
+    asked.swap(questions_);
   }
-  for (const auto& [id, then] : asked) then(Gone(absl::StrCat("the worker is lost: ", why)));
+  for (const auto& [id, then] : asked)
+    then(WorkerLostError(absl::StrCat("the worker is lost: ", why)));
 }
 
-void WorkerStream::Ended(const std::string& why) {
+void WorkerStream::OnEnded(const std::string& why) {
   if (const uint64_t registration_id = registration_id_; registration_id != 0) {
     if (workers_->Remove(registration_id))
-      RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker(), " ended: ", why),
+      RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker_name(), " ended: ", why),
                    registration_id);
     workers_->events().Disconnect(registration_id, absl::UnavailableError(why));
   }
-  CloseExecutors(Gone(absl::StrCat("the worker is lost: ", why)));
+  CloseExecutors(WorkerLostError(absl::StrCat("the worker is lost: ", why)));
   EndQuestions(why);
 }
 
@@ -238,22 +239,22 @@ void WorkerStream::CloseExecutors(const absl::Status& why) {
   for (const auto& stream : streams) stream->EndNow(why);
 }
 
-absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
+absl::Status WorkerStream::HandleEnvelope(const v1::Envelope& envelope) {
   if (registration_id_ == 0) return Register(envelope);
   if (envelope.epoch() != epoch_) return absl::OkStatus();
   if (envelope.kind() == v1::MESSAGE_KIND_INQUIRY_ANSWER) return TakeAnswer(envelope);
   absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
   if (!report.ok()) return Annotate(report.status(), "the daemon sent an invalid report");
-  const bool beat = std::holds_alternative<api::Heartbeat>(report->body);
-  if (!beat && !std::holds_alternative<api::ExecutorLost>(report->body) &&
+  const bool is_heartbeat = std::holds_alternative<api::Heartbeat>(report->body);
+  if (!is_heartbeat && !std::holds_alternative<api::ExecutorLost>(report->body) &&
       !std::holds_alternative<api::ExecutorReady>(report->body))
     return MakeError(ErrorKind::kValueError,
                      "worker: the daemon sent a report that only an executor may send");
-  if (beat) {
-    MeetDeadlines();
+  if (is_heartbeat) {
+    EnforceDeadlines();
     SendAcknowledgements();
   }
-  Queue(*std::move(report));
+  QueueOrHold(*std::move(report));
   Deliver();
   return absl::OkStatus();
 }
@@ -265,14 +266,14 @@ absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
 absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
                            ir::serial::ReadRegistration(envelope));
-  if (!name_.empty() && registration.worker != name_)
+  if (!required_name_.empty() && registration.worker != required_name_)
     return MakeError(
         ErrorKind::kRoleMissing,
         absl::StrCat("worker: registers as '", registration.worker, "' with the certificate of '",
-                     name_, "'; join it under its own name"));
+                     required_name_, "'; join it under its own name"));
   {
     absl::MutexLock lock(&mu_);
-    worker_ = registration.worker;
+    worker_name_ = registration.worker;
     for (const api::ExecutorInfo& info : registration.executors)
       executors_[info.index].incarnation = info.incarnation;
   }
@@ -296,13 +297,14 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
 
 // ---- The daemon's stream: its executors. --------------------------------------------------------
 
-WorkerStream::Executor* WorkerStream::Find(int32_t executor, uint64_t incarnation, Streams* old) {
+WorkerStream::Executor* WorkerStream::FindOrReplace(int32_t executor, uint64_t incarnation,
+                                                    Streams* old) {
   const auto found = executors_.find(executor);
   // The incarnations of an executor count up.
   if (found == executors_.end() || found->second.incarnation > incarnation) return nullptr;
   Executor& e = found->second;
   if (e.incarnation < incarnation) {
-    Release(e);
+    ReleaseHeldReports(e);
     if (e.stream != nullptr) old->push_back(std::move(e.stream));
     e = Executor();
     e.incarnation = incarnation;
@@ -326,19 +328,19 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
                        absl::StrCat("executor: the key does not belong to executor ",
                                     attachment.executor, ", incarnation ", attachment.incarnation));
     if (attachment.epoch != 0 && attachment.epoch != epoch_)
-      return Gone("the message is meant for another coordinator");
-    if (closed_) return Gone("the worker is lost");
-    Executor* const e = Find(attachment.executor, attachment.incarnation, &old);
+      return WorkerLostError("the message is meant for another coordinator");
+    if (closed_) return WorkerLostError("the worker is lost");
+    Executor* const e = FindOrReplace(attachment.executor, attachment.incarnation, &old);
     if (e == nullptr || e->stream != nullptr || e->gone)
-      return Gone(absl::StrCat("incarnation ", attachment.incarnation, " of executor ",
-                               attachment.executor, " is attached already, or gone"));
+      return WorkerLostError(absl::StrCat("incarnation ", attachment.incarnation, " of executor ",
+                                          attachment.executor, " is attached already, or gone"));
     e->stream = stream;
     e->deadline = absl::InfiniteFuture();
     waiting.swap(e->waiting);
   }
   stream->Begin(std::move(waiting));
   for (const auto& ended : old)
-    ended->EndNow(Gone("another process has taken this executor's index"));
+    ended->EndNow(WorkerLostError("another process has taken this executor's index"));
   Deliver();
   return absl::OkStatus();
 }
@@ -353,19 +355,19 @@ void WorkerStream::Detach(int32_t executor, const ExecutorStream* stream) {
     ended = std::move(e.stream);
     e.gone = true;
     e.deadline = workers_->clock().Now() + kLossWait;
-    Release(e);
+    ReleaseHeldReports(e);
   }
   Deliver();
 }
 
-void WorkerStream::Release(Executor& executor) {
+void WorkerStream::ReleaseHeldReports(Executor& executor) {
   if (executor.held_reports.empty()) return;
   executor.deadline = absl::InfiniteFuture();
   for (api::Report& report : executor.held_reports) reports_.push_back(std::move(report));
   executor.held_reports.clear();
 }
 
-void WorkerStream::Queue(api::Report report) {
+void WorkerStream::QueueOrHold(api::Report report) {
   absl::MutexLock lock(&mu_);
   const auto found = executors_.find(report.executor);
   if (found != executors_.end() && !std::holds_alternative<api::Heartbeat>(report.body)) {
@@ -406,14 +408,14 @@ void WorkerStream::Deliver() {
 // daemon without heartbeats loses its lease anyway. If reports are held for an executor, they are
 // passed on, and its stream is ended. Any other executor whose deadline has passed has not attached
 // in time, or has lost its stream without being reported lost. It is killed.
-void WorkerStream::MeetDeadlines() {
+void WorkerStream::EnforceDeadlines() {
   struct Overdue {
     int32_t executor;
     uint64_t incarnation;
     const char* reason;
   };
   std::deque<Overdue> overdue;
-  Streams late;
+  Streams late_streams;
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = workers_->clock().Now();
@@ -421,8 +423,8 @@ void WorkerStream::MeetDeadlines() {
       if (now < e.deadline) continue;
       e.deadline = absl::InfiniteFuture();
       if (!e.held_reports.empty()) {
-        late.push_back(std::move(e.stream));
-        Release(e);
+        late_streams.push_back(std::move(e.stream));
+        ReleaseHeldReports(e);
       } else {
         overdue.push_back({index, e.incarnation,
                            e.gone ? "killed: its connection to the coordinator ended"
@@ -431,8 +433,8 @@ void WorkerStream::MeetDeadlines() {
     }
   }
   for (const Overdue& o : overdue) Kill(o.executor, o.incarnation, o.reason);
-  for (const auto& stream : late)
-    stream->EndNow(Gone("the daemon has reported that the executor is lost"));
+  for (const auto& stream : late_streams)
+    stream->EndNow(WorkerLostError("the daemon has reported that the executor is lost"));
 }
 
 void WorkerStream::Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
@@ -443,22 +445,23 @@ void WorkerStream::Acknowledge(int32_t executor, uint64_t incarnation, uint64_t 
 }
 
 void WorkerStream::SendAcknowledgements() {
-  std::deque<std::pair<std::shared_ptr<ExecutorStream>, v1::Envelope>> sent;
+  std::deque<std::pair<std::shared_ptr<ExecutorStream>, v1::Envelope>> acknowledgements;
   {
     absl::MutexLock lock(&mu_);
     for (auto& [index, e] : executors_) {
       if (e.stream == nullptr || e.processed == e.acknowledged) continue;
       e.acknowledged = e.processed;
-      sent.emplace_back(e.stream, ir::serial::ToEnvelope(index, e.incarnation,
-                                                         api::AcknowledgeReports{e.processed}));
+      acknowledgements.emplace_back(
+          e.stream,
+          ir::serial::ToEnvelope(index, e.incarnation, api::AcknowledgeReports{e.processed}));
     }
   }
-  for (auto& [stream, command] : sent) stream->MessageStream::Send(std::move(command));
+  for (auto& [stream, command] : acknowledgements) stream->MessageStream::Send(std::move(command));
 }
 
 // ---- An executor's stream. ----------------------------------------------------------------------
 
-absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
+absl::Status ExecutorStream::HandleEnvelope(const v1::Envelope& envelope) {
   if (registration_id_ == 0) return Attach(envelope);
   if (envelope.epoch() != epoch_) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(api::Report report, ir::serial::ReadReport(envelope));
@@ -474,7 +477,7 @@ absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
 absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Attachment attachment, ir::serial::ReadAttachment(envelope));
   const std::shared_ptr<WorkerStream> worker = workers_->Find(attachment.registration_id);
-  if (worker == nullptr) return Gone("the worker is not registered");
+  if (worker == nullptr) return WorkerLostError("the worker is not registered");
   epoch_ = worker->epoch();
   executor_ = attachment.executor;
   incarnation_ = attachment.incarnation;
@@ -490,7 +493,7 @@ absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   return absl::OkStatus();
 }
 
-void ExecutorStream::Ended(const std::string& why) {
+void ExecutorStream::OnEnded(const std::string& why) {
   std::shared_ptr<WorkerStream> worker;
   {
     absl::MutexLock lock(&mu_);

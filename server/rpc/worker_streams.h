@@ -44,14 +44,14 @@ class EnvelopeStream : public MessageStream<EnvelopeStream, WorkerReactor, v1::E
   explicit EnvelopeStream(grpc::CallbackServerContext* context)
       : MessageStream(/*begun=*/false), context_(context) {}
   // Handles a received envelope.  If it returns an error, the stream ends with that error.
-  virtual absl::Status Take(const v1::Envelope& envelope) = 0;
+  virtual absl::Status HandleEnvelope(const v1::Envelope& envelope) = 0;
   // Called when the stream ends, perhaps more than once and by several threads.
-  virtual void Ended(const std::string& why) = 0;
+  virtual void OnEnded(const std::string& why) = 0;
 
  private:
   grpc::CallbackServerContext* const context_;
   v1::Envelope received_;  // target of the read in flight
-  grpc::Alarm last_write_;
+  grpc::Alarm last_write_alarm_;
   // Held while the alarm uses context_, which is valid until OnDone.
   absl::Mutex context_mu_;
   bool done_ ABSL_GUARDED_BY(context_mu_) = false;
@@ -65,7 +65,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
  public:
   // `name` is the only name under which the worker may register, or "" for any name.
   WorkerStream(grpc::CallbackServerContext* context, ConnectedWorkers* workers, std::string name)
-      : EnvelopeStream(context), workers_(workers), name_(std::move(name)) {}
+      : EnvelopeStream(context), workers_(workers), required_name_(std::move(name)) {}
 
   // ---- api::WorkerLink ----
   void Accept(const std::vector<api::AdoptedExecutor>& adopted) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -115,12 +115,12 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   };
   using Streams = std::deque<std::shared_ptr<ExecutorStream>>;
 
-  absl::Status Take(const v1::Envelope& envelope) override ABSL_LOCKS_EXCLUDED(mu_);
-  void Ended(const std::string& why) override;
+  absl::Status HandleEnvelope(const v1::Envelope& envelope) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnEnded(const std::string& why) override;
   void OnSending(v1::Envelope* command) override { command->set_epoch(epoch_); }
 
   // Returns the name under which the worker has registered.
-  std::string worker() ABSL_LOCKS_EXCLUDED(mu_);
+  std::string worker_name() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Register(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginIfReady() ABSL_LOCKS_EXCLUDED(mu_);
   void SendToDaemon(v1::Envelope command);
@@ -132,26 +132,27 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   // Returns the state of the index for this incarnation. Returns null if the index is unknown or a
   // later incarnation is known. If an earlier incarnation was known, its state is replaced, and its
   // stream is put into `old`.
-  Executor* Find(int32_t executor, uint64_t incarnation, Streams* old)
+  Executor* FindOrReplace(int32_t executor, uint64_t incarnation, Streams* old)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Queues a report of the daemon, or holds it back. Keeps the order of reports about an executor.
-  void Queue(api::Report report) ABSL_LOCKS_EXCLUDED(mu_);
-  void Release(Executor& executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void QueueOrHold(api::Report report) ABSL_LOCKS_EXCLUDED(mu_);
+  // Queues the reports that are held back for the executor.
+  void ReleaseHeldReports(Executor& executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hands queued reports to the coordinator, one at a time.
   void Deliver() ABSL_LOCKS_EXCLUDED(mu_);
-  void MeetDeadlines() ABSL_LOCKS_EXCLUDED(mu_);
+  void EnforceDeadlines() ABSL_LOCKS_EXCLUDED(mu_);
   void SendAcknowledgements() ABSL_LOCKS_EXCLUDED(mu_);
 
   ConnectedWorkers* const workers_;
-  const std::string name_;
+  const std::string required_name_;
   std::atomic<uint64_t> registration_id_{0}, epoch_{0};
   std::atomic<int32_t> protocol_{1};  // version of the protocol that the daemon speaks
 
   absl::Mutex mu_;
   bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // whether the scheduler has accepted the worker
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::string worker_ ABSL_GUARDED_BY(mu_);  // name under which the worker registers
-  std::map<uint64_t, AnswerFn> asked_ ABSL_GUARDED_BY(mu_);
+  std::string worker_name_ ABSL_GUARDED_BY(mu_);  // name under which the worker registers
+  std::map<uint64_t, AnswerFn> questions_ ABSL_GUARDED_BY(mu_);
   uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::string ticket_key_ ABSL_GUARDED_BY(mu_);
   std::optional<api::Welcome> welcome_ ABSL_GUARDED_BY(mu_);  // Welcome that is not sent yet
@@ -170,15 +171,15 @@ class ExecutorStream final : public EnvelopeStream {
   using MessageStream::Begin;
 
  private:
-  absl::Status Take(const v1::Envelope& envelope) override ABSL_LOCKS_EXCLUDED(mu_);
-  void Ended(const std::string& why) override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status HandleEnvelope(const v1::Envelope& envelope) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnEnded(const std::string& why) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnSending(v1::Envelope* command) override { command->set_epoch(epoch_); }
 
   absl::Status Attach(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
 
   ConnectedWorkers* const workers_;
   std::atomic<uint64_t> epoch_{0};
-  // Set by the first envelope. The thread that reads uses these members; Ended uses them on other
+  // Set by the first envelope. The thread that reads uses these members; OnEnded uses them on other
   // threads, but only once worker_ is set.
   uint64_t registration_id_ = 0, incarnation_ = 0;
   int32_t executor_ = 0;

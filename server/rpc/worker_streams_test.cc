@@ -29,7 +29,7 @@ constexpr uint64_t kRegistrationId = 5, kEpoch = 9, kIncarnation = 70;
 constexpr char kKey[] = "the key of this worker";
 
 // Stands for the coordinator. It accepts every worker and keeps the reports that it gets.
-class Events final : public api::WorkerEvents {
+class FakeCoordinator final : public api::WorkerEvents {
  public:
   absl::StatusOr<api::Welcome> Register(const api::Registration&,
                                         std::shared_ptr<api::WorkerLink> link) override {
@@ -51,19 +51,19 @@ class Events final : public api::WorkerEvents {
     EXPECT_EQ(registration_id, kRegistrationId);
     absl::MutexLock lock(&mu_);
     if (std::holds_alternative<api::Heartbeat>(report.body)) {
-      heard_.push_back("heartbeat");
+      reports_.push_back("heartbeat");
     } else if (const auto* done = std::get_if<api::LaunchDone>(&report.body)) {
-      heard_.push_back(absl::StrCat("done ", done->launch));
+      reports_.push_back(absl::StrCat("done ", done->launch));
     } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
-      heard_.push_back(absl::StrCat("lost ", report.incarnation, ": ", lost->reason));
+      reports_.push_back(absl::StrCat("lost ", report.incarnation, ": ", lost->reason));
     } else {
-      heard_.push_back(absl::StrCat("ready ", report.incarnation));
+      reports_.push_back(absl::StrCat("ready ", report.incarnation));
     }
   }
   void Disconnect(uint64_t, const absl::Status& why) override {
     absl::MutexLock lock(&mu_);
     if (!std::exchange(disconnected_, true))
-      heard_.push_back(absl::StrCat("disconnected: ", why.message()));
+      reports_.push_back(absl::StrCat("disconnected: ", why.message()));
   }
 
   std::shared_ptr<api::WorkerLink> link() {
@@ -71,36 +71,37 @@ class Events final : public api::WorkerEvents {
     return link_;
   }
   // Waits until `count` reports have come, and returns all reports so far.
-  std::vector<std::string> Heard(size_t count) {
+  std::vector<std::string> AwaitReports(size_t count) {
     absl::MutexLock lock(&mu_);
-    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return heard_.size() >= count; };
-    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&there), kPatience));
-    return heard_;
+    const auto enough = [&]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return reports_.size() >= count; };
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&enough), kPatience));
+    return reports_;
   }
 
  private:
   absl::Mutex mu_;
   std::shared_ptr<api::WorkerLink> link_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> heard_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> reports_ ABSL_GUARDED_BY(mu_);
   bool disconnected_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The worker's side of one stream.
-class Side {
+// The worker's end of one stream.
+class StreamClient {
  public:
   using Stream = grpc::ClientReaderWriter<v1::Envelope, v1::Envelope>;
 
-  explicit Side(v1::WorkerService::Stub& stub, bool daemon) {
+  explicit StreamClient(v1::WorkerService::Stub& stub, bool daemon) {
     context_.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     stream_ = daemon ? stub.Connect(&context_) : stub.Attach(&context_);
   }
-  ~Side() { context_.TryCancel(); }
+  ~StreamClient() { context_.TryCancel(); }
   void Write(v1::Envelope envelope, uint64_t epoch = kEpoch) {
     envelope.set_epoch(epoch);
     EXPECT_TRUE(stream_->Write(envelope));
   }
   template <class Report>
-  void Say(uint64_t incarnation, Report report) {
+  void SendReport(uint64_t incarnation, Report report) {
     Write(ToEnvelope(api::Report{0, incarnation, std::move(report)}));
   }
   absl::StatusOr<v1::Envelope> Read() {
@@ -140,7 +141,7 @@ class WorkerStreamsTest : public ::testing::Test {
     server_ = builder.BuildAndStart();
     stub_ = v1::WorkerService::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
-    daemon_ = std::make_unique<Side>(*stub_, /*daemon=*/true);
+    daemon_ = std::make_unique<StreamClient>(*stub_, /*daemon=*/true);
     api::ExecutorInfo info;
     info.incarnation = kIncarnation;
     info.device_kind = "cpu";
@@ -160,45 +161,45 @@ class WorkerStreamsTest : public ::testing::Test {
   static std::string KeyOf(uint64_t incarnation) {
     return api::ExecutorTicketKey(kKey, 0, incarnation);
   }
-  std::unique_ptr<Side> Attach(uint64_t incarnation, const std::string& key,
-                               uint64_t registration_id = kRegistrationId,
-                               uint64_t epoch = kEpoch) {
-    auto side = std::make_unique<Side>(*stub_, /*daemon=*/false);
+  std::unique_ptr<StreamClient> Attach(uint64_t incarnation, const std::string& key,
+                                       uint64_t registration_id = kRegistrationId,
+                                       uint64_t epoch = kEpoch) {
+    auto side = std::make_unique<StreamClient>(*stub_, /*daemon=*/false);
     side->Write(ToEnvelope(api::Attachment{0, incarnation, registration_id, key, epoch}));
     return side;
   }
-  std::unique_ptr<Side> Attach(uint64_t incarnation) {
+  std::unique_ptr<StreamClient> Attach(uint64_t incarnation) {
     return Attach(incarnation, KeyOf(incarnation));
   }
-  void Command(uint64_t incarnation, uint64_t number) {
+  void SendCommand(uint64_t incarnation, uint64_t number) {
     events_.link()->Send(0, incarnation, api::ReadBuffer{number, 1, 0});
   }
 
   FakeClock clock_;
   Gate gate_{&clock_};
-  Events events_;
+  FakeCoordinator events_;
   ConnectedWorkers workers_{&events_, &gate_.clock()};
   WorkerService service_{&workers_, &gate_};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::WorkerService::Stub> stub_;
-  std::unique_ptr<Side> daemon_;
+  std::unique_ptr<StreamClient> daemon_;
 };
 
 TEST_F(WorkerStreamsTest, CommandsWaitUntilTheirExecutorAttaches) {
-  Command(kIncarnation, 1);
-  Command(kIncarnation, 2);
-  Command(kIncarnation - 1, 3);  // This incarnation is gone.
+  SendCommand(kIncarnation, 1);
+  SendCommand(kIncarnation, 2);
+  SendCommand(kIncarnation - 1, 3);  // This incarnation is gone.
   const auto executor = Attach(kIncarnation);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   EXPECT_EQ(executor->ReadCommand(), "read 2");
-  Command(kIncarnation, 4);
+  SendCommand(kIncarnation, 4);
   EXPECT_EQ(executor->ReadCommand(), "read 4");
-  executor->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
-  EXPECT_THAT(events_.Heard(1), ElementsAre("done 8"));
+  executor->SendReport(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre("done 8"));
 }
 
-TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
+TEST_F(WorkerStreamsTest, OnlyTheExecutorOfTheIndexMayAttach) {
   const auto refused = [&](uint64_t incarnation, const std::string& key, uint64_t registration_id) {
     const auto side = Attach(incarnation, key, registration_id);
     EXPECT_EQ(side->ReadCommand(), "");
@@ -212,12 +213,12 @@ TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
   EXPECT_THAT(refused(kIncarnation - 1, KeyOf(kIncarnation - 1), kRegistrationId),
               ReasonIs("WORKER_LOST", "incarnation 69 of executor 0"));
   const auto executor = Attach(kIncarnation);
-  Command(kIncarnation, 1);
+  SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kRegistrationId), ReasonIs("WORKER_LOST"));
   // The next process takes the index over, and the stream of the previous one ends.
   const auto next = Attach(kIncarnation + 1);
-  Command(kIncarnation + 1, 2);
+  SendCommand(kIncarnation + 1, 2);
   EXPECT_EQ(next->ReadCommand(), "read 2");
   EXPECT_EQ(executor->ReadCommand(), "");
   EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "another process"));
@@ -229,9 +230,9 @@ TEST_F(WorkerStreamsTest, AnExecutorOfAnotherCoordinatorDoesNotAttach) {
   EXPECT_THAT(side->Finish(), ReasonIs("WORKER_LOST", "meant for another coordinator"));
 }
 
-TEST_F(WorkerStreamsTest, WhatIsProcessedIsAcknowledgedWithAHeartbeat) {
+TEST_F(WorkerStreamsTest, ProcessedReportsAreAcknowledgedAtTheNextHeartbeat) {
   const auto executor = Attach(kIncarnation);
-  Command(kIncarnation, 1);
+  SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   const auto processed = [&](uint64_t incarnation, uint64_t number) {
     events_.link()->Acknowledge(0, incarnation, number);
@@ -239,21 +240,21 @@ TEST_F(WorkerStreamsTest, WhatIsProcessedIsAcknowledgedWithAHeartbeat) {
   processed(kIncarnation, 3);
   processed(kIncarnation, 2);
   processed(kIncarnation + 1, 9);  // No such process is known.
-  daemon_->Say(0, api::Heartbeat{});
+  daemon_->SendReport(0, api::Heartbeat{});
   EXPECT_EQ(executor->ReadCommand(), "acknowledge 3");
-  daemon_->Say(0, api::Heartbeat{});  // There is nothing left to acknowledge.
-  events_.Heard(2);
-  Command(kIncarnation, 4);
+  daemon_->SendReport(0, api::Heartbeat{});  // There is nothing left to acknowledge.
+  events_.AwaitReports(2);
+  SendCommand(kIncarnation, 4);
   EXPECT_EQ(executor->ReadCommand(), "read 4");
 }
 
-// Takes the answer to one inquiry and waits for it.
-struct Asked {
+// An inquiry whose answer the test waits for.
+struct PendingInquiry {
   absl::Mutex mu;
   absl::StatusOr<v1::Diagnostics> answer ABSL_GUARDED_BY(mu) = absl::UnknownError("none yet");
   bool answered ABSL_GUARDED_BY(mu) = false;
 
-  std::function<void(absl::StatusOr<v1::Diagnostics>)> Taker() {
+  std::function<void(absl::StatusOr<v1::Diagnostics>)> Callback() {
     return [this](absl::StatusOr<v1::Diagnostics> got) {
       absl::MutexLock lock(&mu);
       EXPECT_FALSE(answered);
@@ -275,12 +276,12 @@ struct Asked {
   }
 };
 
-TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
-  const auto ask = [&](Asked* asked, const InquiryTarget& target, absl::Duration wait) {
-    Inquire(workers_, /*sources=*/{}, target, {}, wait, asked->Taker());
+TEST_F(WorkerStreamsTest, InquiriesReturnTheAnswersOfProcesses) {
+  const auto ask = [&](PendingInquiry* pending, const InquiryTarget& target, absl::Duration wait) {
+    Inquire(workers_, /*sources=*/{}, target, {}, wait, pending->Callback());
   };
   // Reads one question as the daemon.
-  const auto read = [&] {
+  const auto read_inquiry = [&] {
     v1::Inquiry inquiry;
     const auto envelope = daemon_->Read();
     TESSERA_EXPECT_OK(envelope);
@@ -288,7 +289,7 @@ TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
     EXPECT_TRUE(inquiry.ParseFromString(envelope->body()));
     return inquiry;
   };
-  const auto say = [&](uint64_t id) {
+  const auto answer_as_daemon = [&](uint64_t id) {
     v1::InquiryAnswer answer;
     answer.set_id(id);
     answer.add_processes()->set_process("w0");
@@ -298,53 +299,53 @@ TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
     envelope.set_body(answer.SerializeAsString());
     daemon_->Write(std::move(envelope));
   };
-  Asked coordinator, nobody, all, late, lost;
+  PendingInquiry coordinator, nobody, all, late, lost;
   ask(&coordinator, {}, kPatience);
   EXPECT_THAT(coordinator.Await(), ElementsAre("coordinator: ok"));
   ask(&nobody, {"w9"}, kPatience);
   EXPECT_THAT(nobody.Await(), ElementsAre("WORKER_NOT_FOUND"));
   ask(&all, {"", /*all=*/true}, kPatience);
-  const v1::Inquiry inquiry = read();
-  EXPECT_LT(ir::serial::FromProto(inquiry.timeout()), kInquiryWait);
-  say(inquiry.id() + 7);  // No question has this id.
-  say(inquiry.id());
+  const v1::Inquiry inquiry = read_inquiry();
+  EXPECT_LT(ir::serial::FromProto(inquiry.timeout()), kInquiryWaitMax);
+  answer_as_daemon(inquiry.id() + 7);  // No question has this id.
+  answer_as_daemon(inquiry.id());
   EXPECT_THAT(all.Await(), ElementsAre("coordinator: ok", "w0: ok", "w0/0: ok"));
   ask(&late, {"w0"}, absl::ZeroDuration());
   EXPECT_THAT(late.Await(), ElementsAre("w0: DEADLINE_EXCEEDED"));
-  say(read().id());
+  answer_as_daemon(read_inquiry().id());
   ask(&lost, {"w0"}, kPatience);
   daemon_->WritesDone();
   EXPECT_THAT(lost.Await(), ElementsAre("w0: WORKER_LOST"));
 }
 
-TEST_F(WorkerStreamsTest, ALossComesAfterTheLastReports) {
+TEST_F(WorkerStreamsTest, ALossIsReportedAfterTheExecutorsLastReports) {
   const auto executor = Attach(kIncarnation);
-  Command(kIncarnation, 1);
+  SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
-  daemon_->Say(kIncarnation, api::ExecutorLost{"exited with status 0", 0, ""});
+  daemon_->SendReport(kIncarnation, api::ExecutorLost{"exited with status 0", 0, ""});
   api::ExecutorReady ready;
   ready.info.incarnation = kIncarnation + 1;
   ready.info.device_kind = "cpu";
-  daemon_->Say(kIncarnation + 1, ready);
-  daemon_->Say(0, api::Heartbeat{});
-  EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
-  executor->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
+  daemon_->SendReport(kIncarnation + 1, ready);
+  daemon_->SendReport(0, api::Heartbeat{});
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre("heartbeat"));
+  executor->SendReport(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
   executor->WritesDone();
-  EXPECT_THAT(events_.Heard(4),
+  EXPECT_THAT(events_.AwaitReports(4),
               ElementsAre("heartbeat", "done 8", "lost 70: exited with status 0", "ready 71"));
   TESSERA_EXPECT_OK(executor->Finish());
 }
 
-TEST_F(WorkerStreamsTest, ALossIsNotHeldForLong) {
+TEST_F(WorkerStreamsTest, ALossIsHeldBackForASecondAtMost) {
   const auto executor = Attach(kIncarnation);
-  Command(kIncarnation, 1);
+  SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
-  daemon_->Say(kIncarnation, api::ExecutorLost{"killed by signal 9", 0, ""});
-  daemon_->Say(0, api::Heartbeat{});
-  EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
+  daemon_->SendReport(kIncarnation, api::ExecutorLost{"killed by signal 9", 0, ""});
+  daemon_->SendReport(0, api::Heartbeat{});
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre("heartbeat"));
   clock_.Advance(absl::Milliseconds(1001));
-  daemon_->Say(0, api::Heartbeat{});
-  EXPECT_THAT(events_.Heard(3),
+  daemon_->SendReport(0, api::Heartbeat{});
+  EXPECT_THAT(events_.AwaitReports(3),
               ElementsAre("heartbeat", "lost 70: killed by signal 9", "heartbeat"));
   EXPECT_EQ(executor->ReadCommand(), "");
   EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "reported that the executor is lost"));
@@ -352,53 +353,53 @@ TEST_F(WorkerStreamsTest, ALossIsNotHeldForLong) {
 
 TEST_F(WorkerStreamsTest, AnExecutorThatDoesNotAttachIsKilled) {
   clock_.Advance(absl::Hours(1));
-  daemon_->Say(0, api::Heartbeat{});  // No command waits for the executor yet.
-  EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
-  Command(kIncarnation, 1);
+  daemon_->SendReport(0, api::Heartbeat{});  // No command waits for the executor yet.
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre("heartbeat"));
+  SendCommand(kIncarnation, 1);
   clock_.Advance(absl::Milliseconds(10'001));
-  daemon_->Say(0, api::Heartbeat{});
+  daemon_->SendReport(0, api::Heartbeat{});
   EXPECT_EQ(daemon_->ReadCommand(),
             "kill 70: killed: it did not connect to the coordinator in time");
 }
 
 TEST_F(WorkerStreamsTest, AnExecutorWhoseStreamEndedIsKilledUnlessItsLossIsReported) {
   auto executor = Attach(kIncarnation);
-  Command(kIncarnation, 1);
+  SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   executor->WritesDone();
   TESSERA_EXPECT_OK(executor->Finish());
-  daemon_->Say(kIncarnation, api::ExecutorLost{"exited with status 5", 0, ""});
-  EXPECT_THAT(events_.Heard(1), ElementsAre("lost 70: exited with status 5"));
+  daemon_->SendReport(kIncarnation, api::ExecutorLost{"exited with status 5", 0, ""});
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre("lost 70: exited with status 5"));
   executor = Attach(kIncarnation + 1);
-  Command(kIncarnation + 1, 2);
+  SendCommand(kIncarnation + 1, 2);
   EXPECT_EQ(executor->ReadCommand(), "read 2");
   executor->WritesDone();
   TESSERA_EXPECT_OK(executor->Finish());
   clock_.Advance(absl::Milliseconds(2001));
-  daemon_->Say(0, api::Heartbeat{});
+  daemon_->SendReport(0, api::Heartbeat{});
   EXPECT_EQ(daemon_->ReadCommand(), "kill 71: killed: its connection to the coordinator ended");
 }
 
-TEST_F(WorkerStreamsTest, WithoutItsDaemonsStreamAnExecutorsEnds) {
+TEST_F(WorkerStreamsTest, ExecutorStreamsEndWithTheDaemonsStream) {
   const auto executor = Attach(kIncarnation);
-  Command(kIncarnation, 1);
+  SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   daemon_.reset();
   EXPECT_EQ(executor->ReadCommand(), "");
   EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "the worker is lost"));
-  EXPECT_THAT(events_.Heard(1), ElementsAre("disconnected: its connection ended"));
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre("disconnected: its connection ended"));
 }
 
-TEST_F(WorkerStreamsTest, EachReportsWhatIsItsOwn) {
+TEST_F(WorkerStreamsTest, ReportsOfOtherProcessesAreRefused) {
   const auto executor = Attach(kIncarnation);
-  executor->Say(kIncarnation + 1, api::LaunchDone{8, absl::ZeroDuration()});
+  executor->SendReport(kIncarnation + 1, api::LaunchDone{8, absl::ZeroDuration()});
   EXPECT_EQ(executor->ReadCommand(), "");
   EXPECT_THAT(executor->Finish(), ReasonIs("VALUE_ERROR", "a report that it may not send"));
-  daemon_->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
+  daemon_->SendReport(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
   EXPECT_EQ(daemon_->ReadCommand(), "");
   EXPECT_THAT(daemon_->Finish(),
               ReasonIs("VALUE_ERROR", "a report that only an executor may send"));
-  EXPECT_THAT(events_.Heard(1), ElementsAre(HasSubstr("disconnected")));
+  EXPECT_THAT(events_.AwaitReports(1), ElementsAre(HasSubstr("disconnected")));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace tessera::server::rpc {
 
 // Returns the status as a client's library would read it.
-inline absl::Status Read(const grpc::Status& status) {
+inline absl::Status ReadStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status details;
   EXPECT_TRUE(details.ParseFromString(status.error_details())) << status.error_message();
@@ -55,7 +55,7 @@ class PlainTokens final : public core::TokenStore {
 class SurfaceTest : public ::testing::Test {
  protected:
   // Without tokens every caller is the default tenant's administrator.
-  explicit SurfaceTest(bool tokens = false, const Options& options = Quiet())
+  explicit SurfaceTest(bool tokens = false, const Options& options = OptionsWithoutHeartbeats())
       : coordinator_(options, &clock_, PlannerOfTests(), &store_),
         gate_(&clock_, {.tokens = tokens ? &tokens_ : nullptr}) {
     worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
@@ -72,7 +72,7 @@ class SurfaceTest : public ::testing::Test {
     server_->Shutdown(absl::Seconds(1));
   }
 
-  static Options Quiet() {
+  static Options OptionsWithoutHeartbeats() {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     options.heartbeat_ms = 3'600'000;
@@ -91,7 +91,7 @@ class SurfaceTest : public ::testing::Test {
     Prepare(&context, token);
     R response;
     const grpc::Status status = (stub.get()->*method)(&context, request, &response);
-    if (!status.ok()) return Read(status);
+    if (!status.ok()) return ReadStatus(status);
     return response;
   }
   static void Prepare(grpc::ClientContext* context, const std::string& token) {
