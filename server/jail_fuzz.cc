@@ -16,7 +16,8 @@
 namespace tessera::server::jail {
 namespace {
 
-core::PlanRequest Asked() {
+// Returns the request of which the input may be the plan.
+core::PlanRequest MakeRequest() {
   core::PlanRequest request;
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(
       "mesh (data=2)\nfunc main(%x: f32[8] P('data')) -> (f32[8]) {\n  %y = tanh(%x)\n"
@@ -30,9 +31,9 @@ core::PlanRequest Asked() {
 void OneInput(std::string_view input) {
   wire::Reply reply;
   TESSERA_CHECK(reply.ParseFromString(AnswerRequest(input, planner::MakePlan)));
-  static const core::PlanRequest* const asked = new core::PlanRequest(Asked());
+  static const core::PlanRequest* const request = new core::PlanRequest(MakeRequest());
   if (!reply.ParseFromArray(input.data(), static_cast<int>(input.size()))) return;
-  const absl::StatusOr<core::Plan> plan = FromProto(reply.plan(), *asked, {});
+  const absl::StatusOr<core::Plan> plan = FromProto(reply.plan(), *request, {});
   if (plan.ok()) TESSERA_CHECK(plan->in.size() == 1 && plan->out.size() == 1);
 }
 

@@ -63,7 +63,7 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 
 // Opens the store with the state of earlier lives. Without a folder there is no such state: the
 // first id is random, and the epoch is the time of the wall clock, so that it is greater than the
-// epochs of earlier lives. Workers that have seen this epoch refuse the commands of earlier ones.
+// epochs of earlier lives. Workers that have seen this epoch refuse the commands of earlier epochs.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) {
   if (!options.state_dir.empty()) {
     store::SqliteOptions sqlite;
@@ -91,16 +91,16 @@ int AwaitSignal(const sigset_t& signals, absl::Duration bound) {
 // be read). Returns null if a stop signal came.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreWithRoom(const Options& options,
                                                                 const sigset_t& signals) {
-  absl::Time said = absl::InfinitePast();
+  absl::Time last_logged = absl::InfinitePast();
   while (true) {
     absl::StatusOr<std::unique_ptr<store::Store>> store = OpenStore(options);
     if (store.ok() || KindOf(store.status()) != ErrorKind::kDiskFull) {
-      if (store.ok() && said != absl::InfinitePast())
+      if (store.ok() && last_logged != absl::InfinitePast())
         TESSERA_LOG(INFO) << "the disk that holds the state has room again";
       return store;
     }
-    if (const absl::Time now = SteadyNow(); now >= said + kFullDiskLogInterval) {
-      said = now;
+    if (const absl::Time now = SteadyNow(); now >= last_logged + kFullDiskLogInterval) {
+      last_logged = now;
       TESSERA_LOG(WARNING) << "coordinator waits until the disk that holds the state has room"
                            << Field("reason", ReasonOf(store.status()))
                            << Field("why", store.status().message());
@@ -117,7 +117,7 @@ absl::StatusOr<Durability> DurabilityOf(const store::Store& store) {
   Durability durability;
   TESSERA_ASSIGN_OR_RETURN(durability.restored, rows::Decode(rows));
   durability.encode = rows::Encode;
-  durability.fenced = [] {
+  durability.on_fenced = [] {
     TESSERA_LOG(ERROR) << "another coordinator has taken over; this one stops";
     kill(getpid(), SIGTERM);
   };
@@ -132,7 +132,7 @@ absl::Status StartLog(const Options& options) {
   return StartLogging(log);
 }
 
-// Blocks SIGTERM and SIGINT in this thread and those that it starts.
+// Blocks SIGTERM and SIGINT in this thread and in the threads that it starts.
 sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -151,8 +151,8 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
   serve.ca_key_file = options.ca_key_file;
   serve.top_programs = [telemetry, clock](const core::Caller& caller) {
     const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
-    return telemetry->top_programs().Read(
-        [&caller](const std::string& tenant) { return caller.MayRead(tenant); }, /*others=*/all,
+    return telemetry->top_programs().List(
+        [&caller](const std::string& tenant) { return caller.MayRead(tenant); }, */=/*with_others=*/=*/all,
         clock->Now());
   };
   const bool canaries = options.canary_interval_ms > 0;
@@ -175,14 +175,14 @@ absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& opti
   std::vector<Counter> ends;
   for (const char* const cause : kCauses)
     ends.push_back(metrics->counter(Metric::kJailEnds, {cause}));
-  pool.ended = [ends](JailEnd::Cause cause) {
+  pool.on_end = [ends](JailEnd::Cause cause) {
     if (const auto at = static_cast<size_t>(cause); at < ends.size()) ends[at].Add();
   };
   auto jailed = std::make_unique<jail::JailedReader>(std::move(pool), admission::LimitsOf(options));
-  const absl::Status works = jailed->Check();
-  if (works.ok()) return jailed;
+  const absl::Status status = jailed->Check();
+  if (status.ok()) return jailed;
   return MakeError(ErrorKind::kInternal,
-                   absl::StrCat(works.message(),
+                   absl::StrCat(status.message(),
                                 "; if every client is trusted, --jail=false reads programs in the "
                                 "coordinator's own process"));
 }

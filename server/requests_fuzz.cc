@@ -1,7 +1,7 @@
 // Fuzzes the coordinator's RPCs. The first byte of the input selects the method, and the rest is
-// the request. It is sent to a coordinator with a reference worker, so that gRPC, the gate,
-// decoding, admission, planning and the scheduler may all get it. Each call must be answered in
-// time and without an internal error, and the coordinator must go on answering other calls.
+// the request. The request is sent to a coordinator with a reference worker, so that gRPC, the
+// gate, decoding, admission, planning and the scheduler may all get it. Each call must be answered
+// in time and without an internal error, and the coordinator must go on answering other calls.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@
 namespace tessera::server {
 namespace {
 
-constexpr char kProbe[] = "tessera.v1.ClusterService/GetCapabilities";
+constexpr char kProbeMethod[] = "tessera.v1.ClusterService/GetCapabilities";
 // After this many inputs a new coordinator is started, because the state that inputs leave slows
 // down later inputs.
 constexpr int kInputsPerCluster = 2000;
@@ -32,7 +32,7 @@ constexpr absl::Duration kWait = absl::Milliseconds(5), kBound = absl::Seconds(6
 class Cluster {
  public:
   Cluster()
-      : coordinator_(Small(), &clock_, planner::MakePlan, &store_),
+      : coordinator_(SmallLimits(), &clock_, planner::MakePlan, &store_),
         worker_(std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4)) {
     worker_->Start();
     server_ = rpc::Serve({}, &coordinator_).value();
@@ -45,7 +45,7 @@ class Cluster {
   rpc::RawCaller& caller() { return *caller_; }
 
  private:
-  static Options Small() {
+  static Options SmallLimits() {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     options.result_wait_ms_max = absl::ToInt64Milliseconds(kWait);
@@ -75,7 +75,7 @@ void OneInput(absl::string_view input) {
   const std::string& method = (*methods)[static_cast<uint8_t>(input[0]) % methods->size()];
   const absl::Status end = (*cluster)->caller().Call(method, input.substr(1), kBound);
   TESSERA_CHECK(!absl::IsInternal(end) && !absl::IsUnknown(end)) << method << ": " << end;
-  const absl::Status alive = (*cluster)->caller().Call(kProbe, "", kBound);
+  const absl::Status alive = (*cluster)->caller().Call(kProbeMethod, "", kBound);
   TESSERA_CHECK(alive.ok()) << method << " stops the coordinator: " << alive;
 }
 

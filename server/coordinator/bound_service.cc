@@ -48,7 +48,7 @@ class BoundService final : public api::Service {
   }
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
     api::CompileRequest bounded = request;
-    bounded.timeout = std::min(bounded.timeout, Left(until_));
+    bounded.timeout = std::min(bounded.timeout, TimeLeft(until_));
     TESSERA_ASSIGN_OR_RETURN(core::CompileReply reply, Await<core::CompileReply>([&](auto then) {
                                coordinator_->CompileAsync(caller_, std::move(bounded),
                                                           std::move(then));
@@ -68,7 +68,7 @@ class BoundService final : public api::Service {
                                absl::Duration timeout) override {
     return Await<uint64_t>([&](auto then) {
       coordinator_->PutAsync({0, caller_}, session_, value, placement,
-                             std::min(timeout, Left(until_)), std::move(then));
+                             std::min(timeout, TimeLeft(until_)), std::move(then));
     });
   }
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
@@ -125,7 +125,7 @@ class BoundService final : public api::Service {
     if (before_wait_ && timeout > absl::ZeroDuration()) before_wait_();
     const absl::Time until = coordinator_->clock()->Now() + timeout;
     while (true) {
-      const absl::Duration left = Left(until);
+      const absl::Duration left = TimeLeft(until);
       TESSERA_ASSIGN_OR_RETURN(api::Operation op, Call<api::Operation>(scheduler::WaitOperation{
                                                       {0, caller_}, operation, left}));
       if (op.state >= api::OperationState::kDone || left <= LongestWait()) return op;
@@ -153,7 +153,7 @@ class BoundService final : public api::Service {
   absl::Duration LongestWait() const {
     return absl::Milliseconds(coordinator_->options().result_wait_ms_max);
   }
-  absl::Duration Left(absl::Time until) const {
+  absl::Duration TimeLeft(absl::Time until) const {
     return std::max(until - coordinator_->clock()->Now(), absl::ZeroDuration());
   }
   // Calls `get` with the time that is left until it returns a value or an error other than
@@ -164,7 +164,7 @@ class BoundService final : public api::Service {
     if (before_wait_ && timeout > absl::ZeroDuration()) before_wait_();
     const absl::Time until = coordinator_->clock()->Now() + timeout;
     while (true) {
-      const absl::Duration left = Left(until);
+      const absl::Duration left = TimeLeft(until);
       absl::StatusOr<ir::Array> value = get(left);
       if (value.ok() || KindOf(value.status()) != ErrorKind::kDeadlineExceeded ||
           left <= LongestWait())

@@ -76,7 +76,7 @@ std::vector<int> AllOrdinals(const ArrayInfo& info) {
 
 // Checks that the shards of the array are blocks of its value. The shards of an unreduced array are
 // terms of a sum instead.
-absl::Status CheckWhole(const ArrayInfo& info) {
+absl::Status CheckHoldsBlocks(const ArrayInfo& info) {
   if (!api::HoldsTerms(info.spec->placement)) return absl::OkStatus();
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("array ", info.array, " is ", info.spec->placement.spec.ToString(),
@@ -115,7 +115,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
       ticket_key_(Sha256Hex("tickets " + store->secret())),
       config_(ConfigOf(options_, ticket_key_, *store, observer, tenant_folders)),
       store_(store),
-      fenced_(std::move(durability.fenced)),
+      on_fenced_(std::move(durability.on_fenced)),
       driver_({.config = config_,
                .plan_threads = static_cast<int>(options.compile_jobs),
                .commit =
@@ -144,7 +144,7 @@ void Coordinator::CommitsFailed(absl::Status why) {
   const bool fenced = KindOf(why) == ErrorKind::kStaleEpoch;
   RecordFlight(FlightKind::kCommitFails, ReasonOf(why));
   driver_.CommitsFailed(why);
-  if (fenced && fenced_) fenced_();
+  if (fenced && on_fenced_) on_fenced_();
 }
 
 // ---- Asynchronous calls. ------------------------------------------------------------------------
@@ -158,38 +158,38 @@ void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest r
                            std::move(then));
 }
 
-absl::Status Coordinator::Admit(const api::ExecuteRequest& request) const {
+absl::Status Coordinator::CheckExecute(const api::ExecuteRequest& request) const {
   TESSERA_RETURN_IF_ERROR(admission::ValidateExecute(request, limits_));
   return admission::ValidateDelete(request.release.size());
 }
 
 absl::StatusOr<api::ExecuteReply> Coordinator::Execute(scheduler::Request from,
                                                        api::ExecuteRequest request) {
-  TESSERA_RETURN_IF_ERROR(Admit(request));
+  TESSERA_RETURN_IF_ERROR(CheckExecute(request));
   return Await<api::ExecuteReply>(scheduler::Execute{std::move(from), std::move(request)});
 }
 
 void Coordinator::ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
-                                    Callback<api::ExecuteReply> accepted,
-                                    Callback<api::Completion> ended) {
-  if (absl::Status admitted = Admit(request); !admitted.ok()) {
-    accepted(admitted);
-    return ended(admitted);
+                                    Callback<api::ExecuteReply> on_accepted,
+                                    Callback<api::Completion> on_ended) {
+  if (absl::Status admitted = CheckExecute(request); !admitted.ok()) {
+    on_accepted(admitted);
+    return on_ended(admitted);
   }
   driver_.CallToEnd(
       scheduler::Execute{std::move(from), std::move(request)},
-      [then = std::move(accepted)](Reply r) { then(BodyOf<api::ExecuteReply>(std::move(r))); },
-      [then = std::move(ended)](Reply r) { then(BodyOf<api::Completion>(std::move(r))); });
+      [then = std::move(on_accepted)](Reply r) { then(BodyOf<api::ExecuteReply>(std::move(r))); },
+      [then = std::move(on_ended)](Reply r) { then(BodyOf<api::Completion>(std::move(r))); });
 }
 
 uint64_t Coordinator::HoldSessionAsync(const core::Caller& caller, uint64_t session,
                                        Callback<scheduler::SessionInfo> on_held,
-                                       std::function<void(absl::Status)> ended) {
-  const uint64_t hold = ++holds_;
+                                       std::function<void(absl::Status)> on_ended) {
+  const uint64_t hold = ++last_hold_;
   driver_.CallToEnd(
       scheduler::HoldSession{{0, caller}, session, hold},
       [then = std::move(on_held)](Reply r) { then(BodyOf<scheduler::SessionInfo>(std::move(r))); },
-      [then = std::move(ended)](Reply r) { then(r.status); });
+      [then = std::move(on_ended)](Reply r) { then(r.status); });
   return hold;
 }
 
@@ -199,7 +199,7 @@ void Coordinator::ReleaseHold(uint64_t session, uint64_t hold) {
 
 void Coordinator::ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                                Callback<api::ExecuteReply> then) {
-  if (absl::Status admitted = Admit(request); !admitted.ok()) return then(admitted);
+  if (absl::Status admitted = CheckExecute(request); !admitted.ok()) return then(admitted);
   Post<api::ExecuteReply>(scheduler::Execute{std::move(from), std::move(request)}, std::move(then));
 }
 
@@ -246,7 +246,7 @@ void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
                     if (!info.ok()) return then(info.status());
                     if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
                     if (ordinals.empty())
-                      if (absl::Status s = CheckWhole(*info); !s.ok()) return then(s);
+                      if (absl::Status s = CheckHoldsBlocks(*info); !s.ok()) return then(s);
                     const std::vector<int> wanted =
                         ordinals.empty() ? api::OrdinalsOfDistinctShards(info->spec->placement,
                                                                          info->spec->shape)
@@ -283,12 +283,12 @@ void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<
   struct Replies {
     absl::Mutex mu;
     std::vector<Reply> replies ABSL_GUARDED_BY(mu);
-    size_t missing ABSL_GUARDED_BY(mu) = 0;
+    size_t num_missing ABSL_GUARDED_BY(mu) = 0;
   };
   const auto shared = std::make_shared<Replies>();
   {
     absl::MutexLock lock(&shared->mu);
-    shared->missing = events.size();
+    shared->num_missing = events.size();
     shared->replies.resize(events.size());
   }
   for (size_t i = 0; i < events.size(); ++i) {
@@ -297,7 +297,7 @@ void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<
       {
         absl::MutexLock lock(&shared->mu);
         shared->replies[i] = std::move(reply);
-        if (--shared->missing > 0) return;
+        if (--shared->num_missing > 0) return;
         replies = std::move(shared->replies);
       }
       then(std::move(replies));
@@ -352,20 +352,20 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
         CallAll(
             WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
             [this, caller, creation, id = info->array, then](const std::vector<Reply>& replies) {
-              absl::Status error, written;
+              absl::Status value_error, other_error;
               for (const Reply& reply : replies)
-                (KindOf(reply.status) == ErrorKind::kValueError ? written : error)
+                (KindOf(reply.status) == ErrorKind::kValueError ? value_error : other_error)
                     .Update(reply.status);
-              if (!error.ok()) return GiveUpPut(caller, id, creation, error, then);
-              if (written.ok()) return then(id);
+              if (!other_error.ok()) return GiveUpPut(caller, id, creation, other_error, then);
+              if (value_error.ok()) return then(id);
               // All errors are VALUE_ERRORs: either a repetition of this call has written the
               // array, or the array has failed with this error.
               Post<ArrayInfo>(scheduler::DescribeArray{{0, caller}, id},
-                              [this, caller, creation, id, written,
+                              [this, caller, creation, id, value_error,
                                then](const absl::StatusOr<ArrayInfo>& now) {
                                 if (now.ok() && now->state == ArrayInfo::State::kReady)
                                   return then(id);
-                                GiveUpPut(caller, id, creation, written, then);
+                                GiveUpPut(caller, id, creation, value_error, then);
                               });
             });
       });
@@ -373,18 +373,18 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
 
 void Coordinator::GiveUpPut(const core::Caller& caller, uint64_t array, const std::string& creation,
                             const absl::Status& error, const Callback<uint64_t>& then) {
-  const auto give_up = [this, caller, array, creation, error, then] {
+  const auto delete_array = [this, caller, array, creation, error, then] {
     Post<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, {array}, creation},
                                    [then, error](const auto&) { then(error); });
   };
-  if (creation.empty()) return give_up();
+  if (creation.empty()) return delete_array();
   Post<ArrayInfo>(
       scheduler::DescribeArray{{0, caller}, array},
-      [error, then, give_up](const absl::StatusOr<ArrayInfo>& info) {
+      [error, then, delete_array](const absl::StatusOr<ArrayInfo>& info) {
         using State = ArrayInfo::State;
         if (!info.ok() || info->state == State::kPending || info->state == State::kReady)
           return then(error);
-        give_up();
+        delete_array();
       });
 }
 
@@ -398,7 +398,7 @@ void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Dur
       [this, caller, array, timeout, bytes_max,
        then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
         if (!info.ok()) return then(info.status());
-        if (absl::Status s = CheckWhole(*info); !s.ok()) return then(s);
+        if (absl::Status s = CheckHoldsBlocks(*info); !s.ok()) return then(s);
         const api::ArraySpec& spec = *info->spec;
         const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();
         if (bytes > bytes_max)

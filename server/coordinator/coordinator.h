@@ -48,7 +48,7 @@ struct Durability {
   std::function<std::vector<core::Row>(const std::vector<scheduler::RowChange>&)> encode;
   std::vector<scheduler::RowChange> restored = {};  // the rows that earlier lives have committed
   // Called when another coordinator has taken the store over. This coordinator must then end.
-  std::function<void()> fenced = nullptr;
+  std::function<void()> on_fenced = nullptr;
 };
 
 class Coordinator final : public api::WorkerEvents, private store::Store::Listener {
@@ -85,15 +85,16 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
                     Callback<core::CompileReply> then);
   void ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                     Callback<api::ExecuteReply> then);
-  // Calls `accepted` when the run is accepted, and `ended` when it has ended. If the run is
+  // Calls `on_accepted` when the run is accepted, and `on_ended` when it has ended. If the run is
   // refused, both get the error.
   void ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
-                         Callback<api::ExecuteReply> accepted, Callback<api::Completion> ended);
+                         Callback<api::ExecuteReply> on_accepted,
+                         Callback<api::Completion> on_ended);
   // Keeps the session alive until ReleaseHold with the returned id. Calls `on_held` with the
-  // session, and `ended` once, with the reason why the session has ended or could not be held.
+  // session, and `on_ended` once, with the reason why the session has ended or could not be held.
   uint64_t HoldSessionAsync(const core::Caller& caller, uint64_t session,
                             Callback<scheduler::SessionInfo> on_held,
-                            std::function<void(absl::Status)> ended);
+                            std::function<void(absl::Status)> on_ended);
   void ReleaseHold(uint64_t session, uint64_t hold);
   // See Driver::HasSucceeded.
   bool HasSucceeded(uint64_t operation) { return driver_.HasSucceeded(operation); }
@@ -148,7 +149,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
     return std::move(*body);
   }
   // Checks the form and the limits of a run's request.
-  absl::Status Admit(const api::ExecuteRequest& request) const;
+  absl::Status CheckExecute(const api::ExecuteRequest& request) const;
   // Posts all events and calls `then` with their replies, in the order of the events.
   template <class E>
   void CallAll(std::vector<E> events, std::function<void(std::vector<scheduler::Reply>)> then);
@@ -168,9 +169,9 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   const std::string ticket_key_;
   const scheduler::Config config_;
   store::Store* const store_;
-  const std::function<void()> fenced_;
+  const std::function<void()> on_fenced_;
   scheduler::Driver driver_;
-  std::atomic<uint64_t> holds_{0};
+  std::atomic<uint64_t> last_hold_{0};  // id of the latest hold
 };
 
 }  // namespace tessera::server

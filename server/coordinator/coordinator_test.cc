@@ -27,23 +27,24 @@ using ir::DType;
 
 class CoordinatorTest : public ::testing::Test {
  protected:
-  CoordinatorTest() : coordinator_(Fast(), &clock_, planner::MakePlan, &store_) {
+  CoordinatorTest()
+      : coordinator_(OptionsWithoutHeartbeats(), &clock_, planner::MakePlan, &store_) {
     worker_ = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
     worker_->Start();
   }
   ~CoordinatorTest() override { coordinator_.Stop(); }
 
-  static Options Fast() {
+  static Options OptionsWithoutHeartbeats() {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     return options;
   }
   static ir::Mesh Mesh() { return {{{"x", 4}}}; }
   static ir::PartitionSpec Spec(ir::DimAxes dims) { return {std::move(dims), {}, {}, {}}; }
-  static api::Placement On(ir::DimAxes dims, std::vector<int64_t> devices = {0, 1, 2, 3}) {
+  static api::Placement PlacementOn(ir::DimAxes dims, std::vector<int64_t> devices = {0, 1, 2, 3}) {
     return {Mesh(), Spec(std::move(dims)), std::move(devices)};
   }
-  static ir::Array Counting(ir::Dims shape) {
+  static ir::Array CountingArray(ir::Dims shape) {
     ir::Array a(DType::kF32, std::move(shape));
     absl::Span<float> v = a.MutableAs<float>();
     std::iota(v.begin(), v.end(), 1.0f);
@@ -84,7 +85,7 @@ api::CompileRequest ChainProgram(int ops) {
   return request;
 }
 
-TEST(CoordinatorPlansTest, ALargePlanDoesNotHoldUpSmallOnes) {
+TEST(CoordinatorPlansTest, LargePlansDoNotDelaySmallPlans) {
   // There are more large programs than planning threads. The plans of these programs block until
   // `go` is notified.
   constexpr int kLarge = 4, kLargeOps = 1000;
@@ -116,28 +117,29 @@ TEST(CoordinatorPlansTest, ALargePlanDoesNotHoldUpSmallOnes) {
   coordinator.Stop();
 }
 
-TEST_F(CoordinatorTest, ArraysComeBackAsTheyWerePut) {
-  const ir::Array value = Counting({8, 4});
+TEST_F(CoordinatorTest, ArraysAreReadBackAsTheyWerePut) {
+  const ir::Array value = CountingArray({8, 4});
   for (const ir::DimAxes& dims : {ir::DimAxes{}, ir::DimAxes{{"x"}}, ir::DimAxes{{}, {"x"}}}) {
-    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, On(dims, {2, 0, 3, 1})));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
+                                 service_->Put(value, PlacementOn(dims, {2, 0, 3, 1})));
     EXPECT_THAT(service_->Get(id, absl::Seconds(10)), IsOkAndHolds(value));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ArraySpec spec, service_->Describe(id));
-    EXPECT_EQ(spec.placement, On(dims, {2, 0, 3, 1}));
+    EXPECT_EQ(spec.placement, PlacementOn(dims, {2, 0, 3, 1}));
   }
-  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, On({{"x"}})));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, PlacementOn({{"x"}})));
   EXPECT_THAT(service_->GetShard(id, 1, absl::Seconds(10)),
               IsOkAndHolds(ir::SliceBlock(value, {2, 0}, {2, 4})));
   EXPECT_THAT(service_->GetShard(id, 4, absl::Seconds(10)), ReasonIs("VALUE_ERROR", "shard 4"));
 }
 
-TEST_F(CoordinatorTest, AnswersDoNotDependOnWhereTheInputsLie) {
+TEST_F(CoordinatorTest, ResultsDoNotDependOnThePlacementOfArguments) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
-  const ir::Array value = Counting({8, 4});
+  const ir::Array value = CountingArray({8, 4});
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Array> expected,
                                ir::Evaluate(*SumProgram().program.entry, {value}));
   for (const api::Placement& p :
-       {f.in[0].placement, On({}), On({{}, {"x"}}), On({{"x"}}, {3, 2, 1, 0}),
-        api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
+       {f.in[0].placement, PlacementOn({}), PlacementOn({{}, {"x"}}),
+        PlacementOn({{"x"}}, {3, 2, 1, 0}), api::Placement{{{{"y", 2}}}, Spec({{"y"}}), {3, 1}}}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, p));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
                                  service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
@@ -151,9 +153,10 @@ TEST_F(CoordinatorTest, AnswersDoNotDependOnWhereTheInputsLie) {
   }
 }
 
-TEST_F(CoordinatorTest, ResultsChainBeforeTheyAreThere) {
+TEST_F(CoordinatorTest, RunsMayUseResultsThatDoNotExistYet) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
-  TESSERA_ASSERT_OK_AND_ASSIGN(uint64_t id, service_->Put(Counting({8, 4}), f.in[0].placement));
+  TESSERA_ASSERT_OK_AND_ASSIGN(uint64_t id,
+                               service_->Put(CountingArray({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   for (int i = 0; i < 5; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
@@ -169,10 +172,10 @@ TEST_F(CoordinatorTest, ResultsChainBeforeTheyAreThere) {
   EXPECT_THAT(service_->Get(id, absl::Seconds(1)), ReasonIs("ARRAY_DELETED"));
   // After one more round trip the deletes have been carried out.
   TESSERA_ASSERT_OK(service_->ListDevices());
-  EXPECT_EQ(worker_->buffers(), 0) << "donated, deleted and temporary arrays are freed";
+  EXPECT_EQ(worker_->num_buffers(), 0) << "donated, deleted and temporary arrays are freed";
 }
 
-TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
+TEST_F(CoordinatorTest, AnEqualProgramIsCompiledOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply a, service_->Compile(SumProgram()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply b, service_->Compile(SumProgram()));
   EXPECT_EQ(a.executable, b.executable);
@@ -207,9 +210,9 @@ TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
   EXPECT_NE(d.executable, a.executable);
 }
 
-TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
+TEST_F(CoordinatorTest, RunsFailWhenTheExecutorIsLostAndWorkWhenItIsBack) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
-  const ir::Array value = Counting({8, 4});
+  const ir::Array value = CountingArray({8, 4});
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id, service_->Put(value, f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
@@ -234,7 +237,7 @@ TEST_F(CoordinatorTest, LosingTheExecutorIsToldAndRecoveredFrom) {
 TEST_F(CoordinatorTest, CancelReachesAHeldLaunch) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
-                               service_->Put(Counting({8, 4}), f.in[0].placement));
+                               service_->Put(CountingArray({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
                                service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
@@ -244,10 +247,10 @@ TEST_F(CoordinatorTest, CancelReachesAHeldLaunch) {
   EXPECT_EQ(op.state, api::OperationState::kCancelled);
 }
 
-TEST_F(CoordinatorTest, StopAnswersWhatWaits) {
+TEST_F(CoordinatorTest, StopAnswersWaitingCalls) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply f, service_->Compile(SumProgram()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t id,
-                               service_->Put(Counting({8, 4}), f.in[0].placement));
+                               service_->Put(CountingArray({8, 4}), f.in[0].placement));
   worker_->HoldLaunches(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run,
                                service_->Execute({f.executable, {id}, {}, {}, {}, 0}));
@@ -255,11 +258,11 @@ TEST_F(CoordinatorTest, StopAnswersWhatWaits) {
   EXPECT_THAT(service_->Get(run.outputs[0], absl::Seconds(30)), ReasonIs("SERVER_STOPPING"));
   stopper.join();
   EXPECT_THAT(service_->ListDevices(), ReasonIs("SERVER_STOPPING"));
-  EXPECT_THAT(worker_->closed(), ReasonIs("SERVER_STOPPING"));
+  EXPECT_THAT(worker_->close_reason(), ReasonIs("SERVER_STOPPING"));
 }
 
-TEST_F(CoordinatorTest, TicketsNameTheShardAndOnlyThat) {
-  const api::ArraySpec spec{DType::kF32, {8, 4}, On({{"x"}})};
+TEST_F(CoordinatorTest, EachTicketIsForOneShard) {
+  const api::ArraySpec spec{DType::kF32, {8, 4}, PlacementOn({{"x"}})};
   absl::Notification done;
   coordinator_.CreateArrayAsync({}, /*session=*/0, spec, /*check_only=*/false,
                                 [&](absl::StatusOr<TicketedArray> a) {

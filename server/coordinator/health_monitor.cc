@@ -37,10 +37,10 @@ constexpr absl::Duration kLagInterval = absl::Seconds(1);
 constexpr absl::Duration kCompileMax = absl::Seconds(30);
 constexpr int64_t kInlineBytes = 4096;
 
-// The kernel canary returns kFirst + i on device i. Memory that the kernel has not written is
+// The kernel canary returns kFirstValue + i on device i. Memory that the kernel has not written is
 // unlikely to hold such a value.
-constexpr int32_t kFirst = 0x5a5a5a5a;
-constexpr char kKernel[] = R"(mesh (d=$n)
+constexpr int32_t kFirstValue = 0x5a5a5a5a;
+constexpr char kKernelProgram[] = R"(mesh (d=$n)
 func canary() -> (s32[$n]) {
   %0 = manual_computation() {check_vma=true, in_specs=specs[], manual_axes=["d"], out_specs=specs[P('d')]} : s32[$n] with
     func body() -> (s32[1]{V:d}) mesh (d=$n:manual) {
@@ -54,7 +54,7 @@ func canary() -> (s32[$n]) {
   return %0
 }
 )";
-constexpr char kCollective[] = R"(mesh (d=$n)
+constexpr char kCollectiveProgram[] = R"(mesh (d=$n)
 func canary() -> (s32[1]) {
   %0 = manual_computation() {check_vma=true, in_specs=specs[], manual_axes=["d"], out_specs=specs[P()]} : s32[1] with
     func body() -> (s32[1]) mesh (d=$n:manual) {
@@ -74,7 +74,7 @@ core::Caller SystemCaller() {
 class MonitorThread final : public HealthMonitor {
  public:
   MonitorThread(const health::Config& config, Coordinator* coordinator, const Clock* clock,
-                Metrics* metrics, OnChange on_change)
+                Metrics* metrics, OnChangeFn on_change)
       : config_(config),
         coordinator_(coordinator),
         clock_(clock),
@@ -84,7 +84,7 @@ class MonitorThread final : public HealthMonitor {
     if (metrics_ != nullptr) {
       lag_ = metrics_->histogram(Metric::kEventloopLag, {"scheduler"});
       for (const CanaryKind kind : {CanaryKind::kKernel, CanaryKind::kCollective})
-        seconds_[kind] = metrics_->histogram(Metric::kCanarySeconds, {NameOf(kind)});
+        canary_seconds_[kind] = metrics_->histogram(Metric::kCanarySeconds, {NameOf(kind)});
       collector_ = metrics_->AddCollector([this](SampleSink& sink) { Collect(sink); });
     }
     {
@@ -97,7 +97,7 @@ class MonitorThread final : public HealthMonitor {
 
   ~MonitorThread() override { Stop(); }
 
-  health::Verdict Last() const override ABSL_LOCKS_EXCLUDED(mu_) {
+  health::Verdict LastVerdict() const override ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return verdict_.value_or(health::Verdict{
         {health::Reason::kNoSuccessYet, "just started"}, {}, {health::Reason::kNoSuccessYet, ""}});
@@ -120,15 +120,16 @@ class MonitorThread final : public HealthMonitor {
     bool replied ABSL_GUARDED_BY(mu) = false;
     absl::Time replied_at ABSL_GUARDED_BY(mu);
     absl::StatusOr<core::ClusterReading> reading ABSL_GUARDED_BY(mu) = absl::UnknownError("");
-    struct Ended {
+    struct CanaryEnd {
       uint64_t canary = 0;
       CanaryResult result = CanaryResult::kOk;
       std::string why;
       absl::Duration time;
     };
-    std::deque<Ended> ended ABSL_GUARDED_BY(mu);
-    std::vector<uint64_t> results ABSL_GUARDED_BY(mu);  // result arrays of canaries to be deleted
-    bool news() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return replied || !ended.empty(); }
+    std::deque<CanaryEnd> ended ABSL_GUARDED_BY(mu);
+    // Result arrays of canaries, which the next canary deletes.
+    std::vector<uint64_t> result_arrays ABSL_GUARDED_BY(mu);
+    bool has_news() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return replied || !ended.empty(); }
   };
 
   bool stopping() const ABSL_LOCKS_EXCLUDED(mu_) {
@@ -141,35 +142,36 @@ class MonitorThread final : public HealthMonitor {
   // scheduler does not stop the evaluation that must report it.
   void Run() {
     NameThread("health");
-    absl::Time requested = absl::InfinitePast(), lag_recorded = absl::InfinitePast();
+    absl::Time requested_at = absl::InfinitePast(), lag_recorded_at = absl::InfinitePast();
     bool waiting = false;
     while (!stopping()) {
-      if (!waiting && clock_->Now() - requested >= kPollInterval) {
-        requested = lag_recorded = clock_->Now();
+      if (!waiting && clock_->Now() - requested_at >= kPollInterval) {
+        requested_at = lag_recorded_at = clock_->Now();
         waiting = true;
         RequestReading();
       }
       {
         absl::MutexLock lock(&inbox_->mu);
-        const auto news = [&]()
-                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(inbox_->mu) { return inbox_->news(); };
-        inbox_->mu.AwaitWithTimeout(absl::Condition(&news), kPollInterval);
+        const auto has_news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(inbox_->mu) {
+          return inbox_->has_news();
+        };
+        inbox_->mu.AwaitWithTimeout(absl::Condition(&has_news), kPollInterval);
       }
       const absl::Time now = clock_->Now();
-      if (TakeReading(requested)) {
+      if (TakeReading(requested_at)) {
         waiting = false;
-      } else if (waiting && now - lag_recorded >= kLagInterval) {
+      } else if (waiting && now - lag_recorded_at >= kLagInterval) {
         // Without a reply, records how long the request has waited so far.
-        lag_.Observe(now - requested);
-        lag_recorded = now;
+        lag_.Observe(now - requested_at);
+        lag_recorded_at = now;
       }
-      TakeEnded(now);
+      TakeCanaryEnds(now);
       std::vector<Canary> due;
       {
         absl::MutexLock lock(&mu_);
         due = health_.TakeDue(now);
       }
-      for (const Canary& canary : due) Send(canary);
+      for (const Canary& canary : due) StartCanary(canary);
       Evaluate(now);
     }
     {
@@ -194,38 +196,38 @@ class MonitorThread final : public HealthMonitor {
   }
 
   // Passes the scheduler's reply to the state machine. Returns false if there is no reply yet.
-  bool TakeReading(absl::Time requested) {
-    absl::Time when;
+  bool TakeReading(absl::Time requested_at) {
+    absl::Time replied_at;
     absl::StatusOr<core::ClusterReading> reading = absl::UnknownError("");
     {
       absl::MutexLock lock(&inbox_->mu);
       if (!std::exchange(inbox_->replied, false)) return false;
-      when = inbox_->replied_at;
+      replied_at = inbox_->replied_at;
       reading = std::move(inbox_->reading);
     }
-    if (when - last_lag_ >= kLagInterval) {
-      lag_.Observe(when - requested);
-      last_lag_ = when;
+    if (replied_at - last_lag_at_ >= kLagInterval) {
+      lag_.Observe(replied_at - requested_at);
+      last_lag_at_ = replied_at;
     }
     // An error means that the coordinator's queue is full or that it is stopping. TakeReading still
     // returns true, but does not count the error as a sign of a working loop.
     if (!reading.ok()) return true;
     absl::MutexLock state(&mu_);
-    health_.RecordLoopReply(when);
-    health_.RecordExecutors(reading->executors, when);
+    health_.RecordLoopReply(replied_at);
+    health_.RecordExecutors(reading->executors, replied_at);
     return true;
   }
 
-  void TakeEnded(absl::Time now) {
-    std::deque<Inbox::Ended> ended;
+  void TakeCanaryEnds(absl::Time now) {
+    std::deque<Inbox::CanaryEnd> ended;
     {
       absl::MutexLock lock(&inbox_->mu);
       ended.swap(inbox_->ended);
     }
-    for (const Inbox::Ended& end : ended) {
+    for (const Inbox::CanaryEnd& end : ended) {
       const CanaryKind kind = kinds_.at(end.canary);
       kinds_.erase(end.canary);
-      if (end.result == CanaryResult::kOk) seconds_[kind].Observe(end.time);
+      if (end.result == CanaryResult::kOk) canary_seconds_[kind].Observe(end.time);
       if (metrics_ != nullptr)
         metrics_->counter(Metric::kCanaries, {NameOf(kind), NameOf(end.result)}).Add();
       absl::MutexLock state(&mu_);
@@ -237,7 +239,7 @@ class MonitorThread final : public HealthMonitor {
   // the compiled program in its cache. Everything happens in callbacks, which put the outcome into
   // the inbox, so that the thread does not wait for a device. The results of the previous canaries
   // are deleted with this run (`release`), which needs no call of its own.
-  void Send(const Canary& canary) {
+  void StartCanary(const Canary& canary) {
     kinds_[canary.id] = canary.kind;
     const auto count = static_cast<int64_t>(canary.devices.size());
     auto end = [inbox = inbox_, id = canary.id](CanaryResult result, std::string why,
@@ -255,11 +257,11 @@ class MonitorThread final : public HealthMonitor {
     std::vector<uint64_t> release;
     {
       absl::MutexLock lock(&inbox_->mu);
-      release.swap(inbox_->results);
+      release.swap(inbox_->result_arrays);
     }
-    const auto run = [coordinator = coordinator_, clock = clock_, timeout = config_.timeout, end,
-                      inbox = inbox_, kind = canary.kind, count,
-                      release](absl::StatusOr<core::CompileReply> compiled) {
+    const auto on_compiled = [coordinator = coordinator_, clock = clock_, timeout = config_.timeout,
+                              end, inbox = inbox_, kind = canary.kind, count,
+                              release](absl::StatusOr<core::CompileReply> compiled) {
       if (!compiled.ok()) {
         return end(ResultOf(compiled.status()), std::string(compiled.status().message()), {});
       }
@@ -274,21 +276,21 @@ class MonitorThread final : public HealthMonitor {
           [inbox](const absl::StatusOr<api::ExecuteReply>& accepted) {
             if (!accepted.ok()) return;
             absl::MutexLock lock(&inbox->mu);
-            inbox->results.insert(inbox->results.end(), accepted->outputs.begin(),
-                                  accepted->outputs.end());
+            inbox->result_arrays.insert(inbox->result_arrays.end(), accepted->outputs.begin(),
+                                        accepted->outputs.end());
           },
           [=](absl::StatusOr<api::Completion> ended) {
             const absl::Duration time = clock->Now() - began;
-            const absl::Status error = ended.ok() ? ended->operation.error : ended.status();
-            if (!error.ok()) return end(ResultOf(error), std::string(error.message()), time);
+            const absl::Status status = ended.ok() ? ended->operation.error : ended.status();
+            if (!status.ok()) return end(ResultOf(status), std::string(status.message()), time);
             if (ended->operation.state != api::OperationState::kDone) {
               return end(CanaryResult::kTimeout, "it has not ended", time);
             }
-            const std::string wrong = Wrong(*ended, CanaryValues(kind, count));
+            const std::string wrong = FindWrongResult(*ended, CanaryValues(kind, count));
             end(wrong.empty() ? CanaryResult::kOk : CanaryResult::kWrong, wrong, time);
           });
     };
-    CompileWithTimeout(std::move(compile), run);
+    CompileWithTimeout(std::move(compile), on_compiled);
   }
 
   // Compiles the program and calls `then` once: with the coordinator's reply, or with
@@ -319,7 +321,8 @@ class MonitorThread final : public HealthMonitor {
   }
 
   // Returns what is wrong with the canary's results, or "" if they are right.
-  static std::string Wrong(const api::Completion& ended, const std::vector<int32_t>& expected) {
+  static std::string FindWrongResult(const api::Completion& ended,
+                                     const std::vector<int32_t>& expected) {
     // With this many devices the result is too large to come with the completion of the run
     // (inline_bytes_max), and its values are not checked.
     if (ended.results.empty() && expected.size() * sizeof(int32_t) > kInlineBytes) return "";
@@ -339,7 +342,7 @@ class MonitorThread final : public HealthMonitor {
   }
 
   // Fires the timeouts that are due, evaluates the verdict, and logs and reports it if a reason has
-  // changed. Calls on_change_ without the lock, because it may call Last.
+  // changed. Calls on_change_ without the lock, because it may call LastVerdict.
   void Evaluate(absl::Time now) {
     while (!compile_timeouts_.empty() && compile_timeouts_.front().first <= now) {
       const auto on_timeout = std::move(compile_timeouts_.front().second);
@@ -397,16 +400,16 @@ class MonitorThread final : public HealthMonitor {
   Coordinator* const coordinator_;
   const Clock* const clock_;
   Metrics* const metrics_;
-  const OnChange on_change_;
+  const OnChangeFn on_change_;
   Histogram lag_;
   int64_t collector_ = -1;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
 
   // The members below are used by the monitor's thread only.
-  std::map<CanaryKind, Histogram> seconds_;
+  std::map<CanaryKind, Histogram> canary_seconds_;
   std::map<uint64_t, CanaryKind> kinds_;  // kind of each running canary, by its id
   std::deque<std::pair<absl::Time, std::function<void()>>> compile_timeouts_;
-  absl::Time last_lag_ = absl::InfinitePast();
+  absl::Time last_lag_at_ = absl::InfinitePast();
 
   mutable absl::Mutex mu_;
   health::Health health_ ABSL_GUARDED_BY(mu_);
@@ -419,21 +422,21 @@ class MonitorThread final : public HealthMonitor {
 
 absl::StatusOr<ir::Program> CanaryProgram(CanaryKind kind, int64_t devices) {
   return ir::ParseProgram(
-      absl::StrReplaceAll(kind == CanaryKind::kKernel ? kKernel : kCollective,
-                          {{"$n", absl::StrCat(devices)}, {"$first", absl::StrCat(kFirst)}}));
+      absl::StrReplaceAll(kind == CanaryKind::kKernel ? kKernelProgram : kCollectiveProgram,
+                          {{"$n", absl::StrCat(devices)}, {"$first", absl::StrCat(kFirstValue)}}));
 }
 
 std::vector<int32_t> CanaryValues(CanaryKind kind, int64_t devices) {
   const auto n = static_cast<int32_t>(devices);
   if (kind == CanaryKind::kCollective) return {n * (n - 1) / 2};
   std::vector<int32_t> values(devices);
-  for (int32_t i = 0; i < n; ++i) values[i] = kFirst + i;
+  for (int32_t i = 0; i < n; ++i) values[i] = kFirstValue + i;
   return values;
 }
 
 std::unique_ptr<HealthMonitor> HealthMonitor::Start(const health::Config& config,
                                                     Coordinator* coordinator, const Clock* clock,
-                                                    Metrics* metrics, OnChange on_change) {
+                                                    Metrics* metrics, OnChangeFn on_change) {
   return std::make_unique<MonitorThread>(config, coordinator, clock, metrics, std::move(on_change));
 }
 

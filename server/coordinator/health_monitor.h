@@ -2,8 +2,7 @@
 // "system", and reports the verdict (server/health/health.h).
 //
 // Owns one thread. No call of a client waits for that thread. Canaries are programs of a few bytes,
-// and run
-// only on idle devices. Thread-safe. The coordinator, the clock and the metrics outlive the
+// and run only on idle devices. Thread-safe. The coordinator, the clock and the metrics outlive the
 // monitor. Stop, or the destructor, ends the thread within about a second, and must be called
 // before the coordinator stops.
 #pragma once
@@ -20,15 +19,15 @@ namespace tessera::server {
 class HealthMonitor {
  public:
   // Called on this object's thread with the first verdict and whenever it changes.
-  using OnChange = std::function<void(const health::Verdict&)>;
+  using OnChangeFn = std::function<void(const health::Verdict&)>;
 
   // `metrics` may be null. Canaries run every `config.interval`.
   static std::unique_ptr<HealthMonitor> Start(const health::Config& config,
                                               Coordinator* coordinator, const Clock* clock,
-                                              Metrics* metrics, OnChange on_change);
+                                              Metrics* metrics, OnChangeFn on_change);
   virtual ~HealthMonitor() = default;
 
-  virtual health::Verdict Last() const = 0;
+  virtual health::Verdict LastVerdict() const = 0;
   // Ends the thread. From then on all three checks fail with Reason::kStopping.
   virtual void Stop() = 0;
 };

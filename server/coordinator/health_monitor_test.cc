@@ -26,7 +26,7 @@ using testing::Eventually;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-TEST(CanaryPrograms, GiveTheirValuesOnAnyNumberOfDevices) {
+TEST(CanaryPrograms, ReturnTheExpectedValuesOnAnyNumberOfDevices) {
   for (const CanaryKind kind : {CanaryKind::kKernel, CanaryKind::kCollective}) {
     for (const int64_t devices : {1, 2, 7, 64}) {
       TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Program program, CanaryProgram(kind, devices));
@@ -42,20 +42,21 @@ TEST(CanaryPrograms, GiveTheirValuesOnAnyNumberOfDevices) {
 
 class HealthMonitorTest : public ::testing::Test {
  protected:
-  static Options Fast() {
+  static Options OptionsWithoutHeartbeats() {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     return options;
   }
   HealthMonitorTest()
       : telemetry_(&metrics_),
-        coordinator_(Fast(), &clock_, planner::MakePlan, &store_, &telemetry_) {}
+        coordinator_(OptionsWithoutHeartbeats(), &clock_, planner::MakePlan, &store_, &telemetry_) {
+  }
   ~HealthMonitorTest() override {
     monitor_.reset();
     coordinator_.Stop();
   }
 
-  void StartKeeper() {
+  void StartMonitor() {
     health::Config config;
     config.interval = absl::Milliseconds(20);
     config.timeout = absl::Seconds(1);
@@ -63,9 +64,9 @@ class HealthMonitorTest : public ::testing::Test {
     monitor_ = HealthMonitor::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
   }
   ::testing::AssertionResult Becomes(Reason reason) {
-    if (Eventually([&] { return monitor_->Last().progressing.reason == reason; }, kPatience))
+    if (Eventually([&] { return monitor_->LastVerdict().progressing.reason == reason; }, kPatience))
       return ::testing::AssertionSuccess();
-    const health::Check check = monitor_->Last().progressing;
+    const health::Check check = monitor_->LastVerdict().progressing;
     return ::testing::AssertionFailure() << NameOf(check.reason) << ": " << check.text;
   }
 
@@ -77,8 +78,8 @@ class HealthMonitorTest : public ::testing::Test {
   std::unique_ptr<HealthMonitor> monitor_;
 };
 
-TEST_F(HealthMonitorTest, DevicesProveThemselvesAndLeaveNothingBehind) {
-  StartKeeper();
+TEST_F(HealthMonitorTest, CanariesRunOnDevicesAndTheirResultsAreDeleted) {
+  StartMonitor();
   EXPECT_TRUE(Becomes(Reason::kNoDevices));
   const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
   worker->Start();
@@ -98,29 +99,29 @@ TEST_F(HealthMonitorTest, DevicesProveThemselvesAndLeaveNothingBehind) {
   // Older result arrays are deleted: at most those of each kind's last runs are left.
   absl::Mutex mu;
   core::ClusterReading reading;
-  bool there = false;
+  bool answered = false;
   coordinator_.Post<core::ClusterReading>(scheduler::ReadTelemetry{},
                                           [&](absl::StatusOr<core::ClusterReading> answer) {
                                             absl::MutexLock lock(&mu);
                                             if (answer.ok()) reading = *std::move(answer);
-                                            there = true;
+                                            answered = true;
                                           });
   absl::MutexLock lock(&mu);
-  ASSERT_TRUE(mu.AwaitWithTimeout(absl::Condition(&there), kPatience));
+  ASSERT_TRUE(mu.AwaitWithTimeout(absl::Condition(&answered), kPatience));
   double arrays = 0;
   for (const core::Reading& r : reading.readings)
     if (r.metric == Metric::kArrays && r.labels[0] == "system") arrays += r.value;
   EXPECT_LE(arrays, 4);
 }
 
-TEST_F(HealthMonitorTest, AnExecutorThatDoesNothingIsFoundAndForgivenWhenItDoes) {
+TEST_F(HealthMonitorTest, AStuckExecutorIsNotHealthyUntilItRunsAgain) {
   const auto stuck = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 2);
   stuck->Start();
-  StartKeeper();
+  StartMonitor();
   EXPECT_TRUE(Becomes(Reason::kOk));
   stuck->HoldLaunches(true);
   EXPECT_TRUE(Becomes(Reason::kKernelCanary));
-  const health::Verdict verdict = monitor_->Last();
+  const health::Verdict verdict = monitor_->LastVerdict();
   EXPECT_TRUE(verdict.live.ok());
   EXPECT_TRUE(verdict.ready.ok());
   EXPECT_THAT(verdict.progressing.text, ::testing::HasSubstr("w0/0 did not pass: timeout"));
@@ -133,7 +134,7 @@ TEST_F(HealthMonitorTest, AnExecutorThatDoesNothingIsFoundAndForgivenWhenItDoes)
 TEST_F(HealthMonitorTest, AnExecutorThatDiesIsNotReady) {
   const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 2);
   worker->Start();
-  StartKeeper();
+  StartMonitor();
   EXPECT_TRUE(Becomes(Reason::kOk));
   worker->LoseExecutor("killed by signal 9");
   EXPECT_TRUE(Becomes(Reason::kNoDevices));
@@ -141,13 +142,13 @@ TEST_F(HealthMonitorTest, AnExecutorThatDiesIsNotReady) {
   EXPECT_TRUE(Becomes(Reason::kOk));
 }
 
-TEST_F(HealthMonitorTest, StoppingIsTold) {
-  StartKeeper();
+TEST_F(HealthMonitorTest, AStoppedMonitorReportsStopping) {
+  StartMonitor();
   monitor_->Stop();
-  EXPECT_EQ(monitor_->Last().live.reason, Reason::kStopping);
+  EXPECT_EQ(monitor_->LastVerdict().live.reason, Reason::kStopping);
 }
 
-TEST_F(HealthMonitorTest, WithoutCanariesItProbesTheLoopAlone) {
+TEST_F(HealthMonitorTest, WithoutCanariesOnlyTheLoopIsProbed) {
   health::Config config;
   config.interval = absl::ZeroDuration();
   monitor_ = HealthMonitor::Start(config, &coordinator_, &clock_, &metrics_, nullptr);

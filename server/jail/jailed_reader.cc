@@ -21,7 +21,7 @@ namespace {
 
 // Returns limits for the device program of a program that is within `limits`. A device program may
 // be several times as long as the program.
-ir::Limits OfDevicePrograms(ir::Limits limits) {
+ir::Limits DeviceProgramLimits(ir::Limits limits) {
   limits.ops *= 16;
   limits.values_per_op *= 16;
   return limits;
@@ -49,8 +49,8 @@ api::ProgramSource FromProto(const wire::Source& proto) {
 }
 
 // Returns the bytes of a request about the source. `field` selects the kind of request.
-std::string RequestOf(wire::Source* (wire::Request::*field)(), const api::ProgramSource& source,
-                      const ir::Limits& limits) {
+std::string SerializeRequest(wire::Source* (wire::Request::*field)(),
+                             const api::ProgramSource& source, const ir::Limits& limits) {
   wire::Request request;
   *request.mutable_limits() = jail::ToProto(limits);
   wire::Source& to = *(request.*field)();
@@ -69,14 +69,15 @@ absl::StatusOr<wire::Reply> ParseReply(const absl::StatusOr<std::string>& bytes)
   return reply;
 }
 
-absl::Status ErrorOf(const wire::Reply& reply) {
+// Returns the error that the reply contains, or OK.
+absl::Status StatusOf(const wire::Reply& reply) {
   return reply.has_status() ? ir::serial::FromProto(reply.status()) : absl::OkStatus();
 }
 
 // Parses the jailed process's reply, and returns the error that it contains, if any.
 absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) {
   TESSERA_ASSIGN_OR_RETURN(wire::Reply reply, ParseReply(bytes));
-  TESSERA_RETURN_IF_ERROR(ErrorOf(reply));
+  TESSERA_RETURN_IF_ERROR(StatusOf(reply));
   return reply;
 }
 
@@ -94,7 +95,7 @@ absl::Status JailedReader::Check() {
 absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
                                                const api::ProgramSource& source,
                                                absl::Time deadline) {
-  const std::string request = RequestOf(&wire::Request::mutable_read, source, limits_);
+  const std::string request = SerializeRequest(&wire::Request::mutable_read, source, limits_);
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
       ReadReply(pool_.Call(tenant, {source.bytes, "read"}, request, deadline)));
@@ -107,7 +108,7 @@ absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
 absl::StatusOr<std::string> JailedReader::Inspect(const std::string& tenant,
                                                   const api::ProgramSource& source,
                                                   absl::Time deadline) {
-  const std::string request = RequestOf(&wire::Request::mutable_inspect, source, limits_);
+  const std::string request = SerializeRequest(&wire::Request::mutable_inspect, source, limits_);
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
       ReadReply(pool_.Call(tenant, {source.bytes, "inspect"}, request, deadline)));
@@ -115,19 +116,19 @@ absl::StatusOr<std::string> JailedReader::Inspect(const std::string& tenant,
 }
 
 absl::StatusOr<core::Plan> JailedReader::Plan(const core::PlanRequest& request) {
-  wire::Request asked;
-  *asked.mutable_limits() = jail::ToProto(limits_);
-  *asked.mutable_plan() = jail::ToProto(request);
-  const std::string program = asked.plan().program().SerializeAsString();
+  wire::Request message;
+  *message.mutable_limits() = jail::ToProto(limits_);
+  *message.mutable_plan() = jail::ToProto(request);
+  const std::string program = message.plan().program().SerializeAsString();
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
       ParseReply(pool_.Call(request.tenant, {program, absl::StrCat("plan ", request.name)},
-                            asked.SerializeAsString(), absl::InfiniteFuture())));
+                            message.SerializeAsString(), absl::InfiniteFuture())));
   if (request.on_stage != nullptr)
     for (const wire::PlanStage& stage : reply.stages())
       request.on_stage({stage.name(), stage.text()});
-  TESSERA_RETURN_IF_ERROR(ErrorOf(reply));
-  return jail::FromProto(reply.plan(), request, OfDevicePrograms(limits_));
+  TESSERA_RETURN_IF_ERROR(StatusOf(reply));
+  return jail::FromProto(reply.plan(), request, DeviceProgramLimits(limits_));
 }
 
 // ---- The jailed process. ------------------------------------------------------------------------
@@ -139,7 +140,7 @@ constexpr size_t kStageBytesMax = size_t{64} << 20;
 // Returns an on_stage function that adds each stage to the reply. If a stage's text does not fit in
 // what is left of kStageBytesMax, a line that says so takes its place, because a dump must not make
 // the reply too large.
-std::function<void(core::PlanStage)> AddsStages(wire::Reply* reply) {
+std::function<void(core::PlanStage)> StageAppender(wire::Reply* reply) {
   return [reply, left = kStageBytesMax](core::PlanStage stage) mutable {
     if (stage.text.size() > left)
       stage.text = absl::StrCat("# left out: the stages of one plan have at most ", kStageBytesMax,
@@ -170,9 +171,10 @@ absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire
       return absl::OkStatus();
     }
     case wire::Request::kPlan: {
-      TESSERA_ASSIGN_OR_RETURN(core::PlanRequest asked, jail::FromProto(request.plan(), limits));
-      if (request.plan().stages()) asked.on_stage = AddsStages(reply);
-      TESSERA_ASSIGN_OR_RETURN(const core::Plan made, plan(asked));
+      TESSERA_ASSIGN_OR_RETURN(core::PlanRequest plan_request,
+                               jail::FromProto(request.plan(), limits));
+      if (request.plan().stages()) plan_request.on_stage = StageAppender(reply);
+      TESSERA_ASSIGN_OR_RETURN(const core::Plan made, plan(plan_request));
       *reply->mutable_plan() = jail::ToProto(made);
       return absl::OkStatus();
     }
@@ -187,11 +189,11 @@ absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire
 }  // namespace
 
 std::string AnswerRequest(std::string_view request, const core::PlanFn& plan) {
-  wire::Request asked;
+  wire::Request message;
   wire::Reply reply;
   absl::Status status = MakeError(ErrorKind::kInternal, "the request is not a valid message");
-  if (asked.ParseFromArray(request.data(), static_cast<int>(request.size())))
-    status = Answer(asked, plan, &reply);
+  if (message.ParseFromArray(request.data(), static_cast<int>(request.size())))
+    status = Answer(message, plan, &reply);
   if (!status.ok()) {
     reply.clear_body();
     *reply.mutable_status() = ir::serial::ToProto(status);

@@ -52,7 +52,7 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6]) -> (f32[8,6]) {
 }
 )";
 
-PoolOptions Options(const std::string& flag = kFaultyFlag) {
+PoolOptions TestOptions(const std::string& flag = kFaultyFlag) {
   PoolOptions options;
   options.process.binary = std::filesystem::read_symlink("/proc/self/exe").string();
   options.process.args = {flag};
@@ -60,7 +60,7 @@ PoolOptions Options(const std::string& flag = kFaultyFlag) {
   return options;
 }
 
-ir::Program Parsed(const std::string& text = kText) {
+ir::Program ParsedProgram(const std::string& text = kText) {
   absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
   EXPECT_THAT(program, IsOk());
   return *std::move(program);
@@ -68,7 +68,7 @@ ir::Program Parsed(const std::string& text = kText) {
 
 core::PlanRequest RequestOf(const std::string& name, const std::string& tenant = "a") {
   core::PlanRequest request;
-  request.program = Parsed();
+  request.program = ParsedProgram();
   request.name = name;
   request.tenant = tenant;
   request.cluster.devices = {{1, "cpu", "h", "e0", 1 << 30, 2e10, 1e10, {3e9, 1e-5}, {1e9, 1e-4}},
@@ -92,7 +92,8 @@ absl::StatusOr<core::Plan> FaultyPlan(const core::PlanRequest& request) {
   if (request.name == "another sharding") plan.in[1].spec.dims = {{"data"}};
   if (request.name == "another mesh") plan.mesh.axes[0].size = 4;
   if (request.name == "another program")
-    plan.device_program = Parsed("func main(%x: f32[8,4]) -> (f32[8,4]) {\n  return %x\n}\n").entry;
+    plan.device_program =
+        ParsedProgram("func main(%x: f32[8,4]) -> (f32[8,4]) {\n  return %x\n}\n").entry;
   if (request.name == "large stages") {
     request.on_stage({"large", std::string(size_t{40} << 20, '\n')});
     request.on_stage({"too large", std::string(size_t{40} << 20, '\n')});
@@ -102,10 +103,10 @@ absl::StatusOr<core::Plan> FaultyPlan(const core::PlanRequest& request) {
   return plan;
 }
 
-TEST(Jail, ReadsWhatIsReadWithoutIt) {
-  JailedReader jailed(Options(kJailFlag), {});
+TEST(Jail, ReadsAndInspectsLikeTheCoordinatorsOwnProcess) {
+  JailedReader jailed(TestOptions(kJailFlag), {});
   ASSERT_THAT(jailed.Check(), IsOk());
-  const std::string message = ir::serial::ToProto(Parsed()).SerializeAsString();
+  const std::string message = ir::serial::ToProto(ParsedProgram()).SerializeAsString();
   const std::string artifact("ML\xefR\x0dStableHLO_v1.0.0\0", 22);
   for (const Source& source :
        {Source{Form::kText, kText}, Source{Form::kMessage, message},
@@ -133,14 +134,14 @@ TEST(Jail, ReadsWhatIsReadWithoutIt) {
 
 // The jailed process gets the limits and verifies the program, so the error about a program with
 // too many ops comes from that process.
-TEST(Jail, LimitsHoldThere) {
-  JailedReader jailed(Options(kJailFlag), {.ops = 1});
+TEST(Jail, TheJailedProcessEnforcesTheLimits) {
+  JailedReader jailed(TestOptions(kJailFlag), {.ops = 1});
   EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()),
               ReasonIs("LIMIT_EXCEEDED"));
 }
 
-TEST(Jail, PlansAsThePlannerDoes) {
-  JailedReader jailed(Options(kJailFlag), {});
+TEST(Jail, PlansLikeThePlanner) {
+  JailedReader jailed(TestOptions(kJailFlag), {});
   for (const bool explain : {true, false}) {
     core::PlanRequest request = RequestOf("step");
     request.options.explain = explain;
@@ -173,8 +174,8 @@ core::PlanRequest WithStages(core::PlanRequest request, Stages* stages) {
   return request;
 }
 
-TEST(Jail, TheStagesOfAPlanComeOut) {
-  JailedReader jailed(Options(kJailFlag), {});
+TEST(Jail, TheStagesOfAPlanAreReturned) {
+  JailedReader jailed(TestOptions(kJailFlag), {});
   Stages here, there;
   ASSERT_THAT(planner::MakePlan(WithStages(RequestOf("step"), &here)), IsOk());
   ASSERT_THAT(jailed.Plan(WithStages(RequestOf("step"), &there)), IsOk());
@@ -191,16 +192,16 @@ TEST(Jail, TheStagesOfAPlanComeOut) {
 
 // Planner and dump are combined as in main.cc. The jailed process cannot open files, so the
 // coordinator writes them.
-TEST(Jail, TheDumpOfAJailedPlanIsFiles) {
+TEST(Jail, TheStagesOfAJailedPlanAreDumpedToFiles) {
   namespace fs = std::filesystem;
   const fs::path root = fs::path(::testing::TempDir()) / "tessera-jail-dump";
   fs::remove_all(root);
   DumpFolder folder(root.string());
-  JailedReader jailed(Options(kJailFlag), {});
+  JailedReader jailed(TestOptions(kJailFlag), {});
   const core::PlanFn plan = core::WithDump(
       [&](const core::PlanRequest& request) { return jailed.Plan(request); }, &folder);
   ASSERT_THAT(plan(RequestOf("train step")), IsOk());
-  const std::string hash = ir::StructuralHash(Parsed()).substr(0, 12);
+  const std::string hash = ir::StructuralHash(ParsedProgram()).substr(0, 12);
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(root / ("program_" + hash + "_train_step"))) {
     std::ifstream in(entry.path());
@@ -214,7 +215,7 @@ TEST(Jail, TheDumpOfAJailedPlanIsFiles) {
 }
 
 TEST(Jail, StagesThatAreTooLargeAreLeftOut) {
-  JailedReader jailed(Options(), {});
+  JailedReader jailed(TestOptions(), {});
   Stages stages;
   ASSERT_THAT(jailed.Plan(WithStages(RequestOf("large stages"), &stages)), IsOk());
   ASSERT_EQ(stages.size(), 10u);  // the planner's 7 and the 3 of FaultyPlan
@@ -225,8 +226,8 @@ TEST(Jail, StagesThatAreTooLargeAreLeftOut) {
 
 TEST(Jail, AProgramThatEndsItsProcessTwiceIsRefused) {
   std::map<JailEnd::Cause, int> ends;
-  PoolOptions options = Options();
-  options.ended = [&](JailEnd::Cause cause) { ++ends[cause]; };
+  PoolOptions options = TestOptions();
+  options.on_end = [&](JailEnd::Cause cause) { ++ends[cause]; };
   JailedReader jailed(std::move(options), {});
   EXPECT_THAT(jailed.Plan(RequestOf("crash")),
               ReasonIs("INTERNAL", AllOf(HasSubstr("plan crash: "), HasSubstr("report"))));
@@ -237,13 +238,14 @@ TEST(Jail, AProgramThatEndsItsProcessTwiceIsRefused) {
                 ReasonIs("PROGRAM_QUARANTINED", HasSubstr("refused for another 59m")));
   EXPECT_THAT(jailed.Plan(RequestOf("step", "b")), IsOk()) << "of another tenant";
   core::PlanRequest other = RequestOf("step");
-  other.program = Parsed("mesh (data=2)\nfunc main(%x: f32[8]) -> (f32[8]) {\n  return %x\n}\n");
+  other.program =
+      ParsedProgram("mesh (data=2)\nfunc main(%x: f32[8]) -> (f32[8]) {\n  return %x\n}\n");
   EXPECT_THAT(jailed.Plan(other), IsOk());
   EXPECT_EQ(ends, (std::map<JailEnd::Cause, int>{{JailEnd::Cause::kCrash, 2}}));
 }
 
-TEST(Jail, TimeIsALimit) {
-  PoolOptions options = Options();
+TEST(Jail, PlanningIsLimitedInTime) {
+  PoolOptions options = TestOptions();
   options.timeout = absl::Milliseconds(500);
   JailedReader jailed(std::move(options), {});
   EXPECT_THAT(jailed.Plan(RequestOf("hang")),
@@ -251,8 +253,8 @@ TEST(Jail, TimeIsALimit) {
   EXPECT_THAT(jailed.Plan(RequestOf("step", "b")), IsOk());
 }
 
-TEST(Jail, MemoryIsALimit) {
-  PoolOptions options = Options();
+TEST(Jail, PlanningIsLimitedInMemory) {
+  PoolOptions options = TestOptions();
   options.process.memory_bytes_max = 256 << 20;
   JailedReader jailed(std::move(options), {});
   EXPECT_THAT(jailed.Plan(RequestOf("hog")),
@@ -262,16 +264,16 @@ TEST(Jail, MemoryIsALimit) {
 
 // If a call ends because the caller's own deadline has passed, that is no strike against the
 // program.
-TEST(Jail, ACallerWithoutTimeIsNoStrike) {
-  JailedReader jailed(Options(), {});
+TEST(Jail, AnExceededDeadlineOfTheCallerIsNoStrike) {
+  JailedReader jailed(TestOptions(), {});
   for (int i = 0; i < 3; ++i)
     EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, SteadyNow() - absl::Seconds(1)),
                 ReasonIs("DEADLINE_EXCEEDED", HasSubstr("than the time left for the call")));
   EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()), IsOk());
 }
 
-TEST(Jail, WhatIsNoPlanOfTheProgramIsAnError) {
-  JailedReader jailed(Options(), {});
+TEST(Jail, InvalidPlansAreErrors) {
+  JailedReader jailed(TestOptions(), {});
   for (const char* const lie :
        {"fewer values", "another shape", "another sharding", "another mesh", "another program"})
     EXPECT_THAT(jailed.Plan(RequestOf(lie)),
@@ -280,7 +282,7 @@ TEST(Jail, WhatIsNoPlanOfTheProgramIsAnError) {
 }
 
 TEST(Jail, AProcessServesOneTenant) {
-  JailedReader jailed(Options(), {});
+  JailedReader jailed(TestOptions(), {});
   std::map<std::string, std::string> process_of;
   for (int round = 0; round < 3; ++round) {
     for (const char* const tenant : {"a", "b", "c"}) {
@@ -295,8 +297,8 @@ TEST(Jail, AProcessServesOneTenant) {
   EXPECT_EQ(distinct.size(), 3u);
 }
 
-TEST(Jail, FewProcessesWait) {
-  PoolOptions options = Options();
+TEST(Jail, TheNumberOfIdleProcessesIsBounded) {
+  PoolOptions options = TestOptions();
   options.idle_max = 2;
   {
     JailedReader jailed(std::move(options), {});
@@ -309,8 +311,8 @@ TEST(Jail, FewProcessesWait) {
 }
 
 // Processes are killed between requests, and still no request fails.
-TEST(Jail, AProcessThatIsGoneIsReplaced) {
-  JailedReader jailed(Options(), {});
+TEST(Jail, AKilledProcessIsReplaced) {
+  JailedReader jailed(TestOptions(), {});
   for (int i = 0; i < 3; ++i) {
     ASSERT_THAT(jailed.Plan(RequestOf("step")), IsOk());
     for (const int child : testing::ChildrenOf(getpid())) {
@@ -322,8 +324,8 @@ TEST(Jail, AProcessThatIsGoneIsReplaced) {
   }
 }
 
-TEST(Jail, StoppingEndsWhatRuns) {
-  JailedReader jailed(Options(), {});
+TEST(Jail, StopEndsCallsInProgress) {
+  JailedReader jailed(TestOptions(), {});
   ASSERT_THAT(jailed.Plan(RequestOf("step")), IsOk());
   absl::Status end;
   std::thread caller([&] { end = jailed.Plan(RequestOf("spin")).status(); });
@@ -338,14 +340,14 @@ TEST(Jail, StoppingEndsWhatRuns) {
   EXPECT_THAT(jailed.Plan(RequestOf("step")), ReasonIs("SERVER_STOPPING"));
 }
 
-TEST(Jail, ASystemThatCannotIsToldOf) {
-  PoolOptions options = Options();
+TEST(Jail, CheckFailsIfNoProcessStarts) {
+  PoolOptions options = TestOptions();
   options.process.binary = "/no/such/program";
   JailedReader jailed(std::move(options), {});
   EXPECT_THAT(jailed.Check(), ReasonIs("INTERNAL", HasSubstr("/no/such/program")));
 }
 
-TEST(Jail, AnyBytesAreAnswered) {
+TEST(Jail, InvalidRequestsAreAnsweredWithAnError) {
   for (const std::string& bytes :
        {std::string(), std::string("nonsense"), std::string(100, '\0')}) {
     wire::Reply reply;
@@ -356,7 +358,7 @@ TEST(Jail, AnyBytesAreAnswered) {
 
 }  // namespace
 
-int MainOfTest(int argc, char** argv) {
+int TestMain(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "";
   if (kind == kJailFlag) return RunJailedProcess(planner::MakePlan);
   if (kind == kFaultyFlag) return RunJailedProcess(FaultyPlan);
@@ -366,4 +368,4 @@ int MainOfTest(int argc, char** argv) {
 
 }  // namespace tessera::server::jail
 
-int main(int argc, char** argv) { return tessera::server::jail::MainOfTest(argc, argv); }
+int main(int argc, char** argv) { return tessera::server::jail::TestMain(argc, argv); }

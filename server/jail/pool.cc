@@ -25,12 +25,12 @@ namespace {
 // the heap of a process does not shrink again.
 constexpr size_t kKeptBytesMax = 4 << 20;
 // How long the keeper waits before it tries to start a process again.
-constexpr absl::Duration kRetry = absl::Seconds(1);
+constexpr absl::Duration kRetryInterval = absl::Seconds(1);
 
-absl::Status NoTimeLeft(const ProgramIdentity& program) {
+absl::Status NoTimeLeftError(const ProgramIdentity& program) {
   return MakeError(
       ErrorKind::kDeadlineExceeded,
-      absl::StrCat(program.what, ": the program took longer than the time left for the call"));
+      absl::StrCat(program.work, ": the program took longer than the time left for the call"));
 }
 
 }  // namespace
@@ -74,18 +74,18 @@ void Pool::KeepSpare() {
     } else if (!stopping_) {
       TESSERA_LOG(WARNING) << "cannot start a process for programs"
                            << Field("why", started.message());
-      mu_.AwaitWithTimeout(absl::Condition(&stopping_), kRetry);
+      mu_.AwaitWithTimeout(absl::Condition(&stopping_), kRetryInterval);
     }
   }
 }
 
-std::unique_ptr<JailedProcess> Pool::Take(const std::string& tenant) {
+std::unique_ptr<JailedProcess> Pool::TakeProcess(const std::string& tenant) {
   std::unique_ptr<JailedProcess> process;
   {
     absl::MutexLock lock(&mu_);
     // Searches from the back, for the tenant's most recently used process.
     const auto at = std::find_if(idle_.rbegin(), idle_.rend(),
-                                 [&](const Idle& idle) { return idle.tenant == tenant; });
+                                 [&](const IdleProcess& idle) { return idle.tenant == tenant; });
     if (at != idle_.rend()) {
       process = std::move(at->process);
       idle_.erase(std::next(at).base());
@@ -97,65 +97,64 @@ std::unique_ptr<JailedProcess> Pool::Take(const std::string& tenant) {
   return process;
 }
 
-void Pool::Release(const std::string& tenant, std::unique_ptr<JailedProcess> process) {
-  std::list<Idle> over;  // declared before the lock, so that it is destroyed without it
+void Pool::KeepProcess(const std::string& tenant, std::unique_ptr<JailedProcess> process) {
+  std::list<IdleProcess> evicted;  // declared before the lock, so that it is destroyed without it
   absl::MutexLock lock(&mu_);
   idle_.push_back({tenant, std::move(process)});
-  if (idle_.size() > options_.idle_max) over.splice(over.begin(), idle_, idle_.begin());
+  if (idle_.size() > options_.idle_max) evicted.splice(evicted.begin(), idle_, idle_.begin());
 }
 
-// Refuses quarantined programs, and otherwise sends the request to a process. The hash of the bytes
-// is computed only if some program is quarantined, because programs may be large. A process is
-// returned to the idle ones only after a reply; without a reply it has ended.
+// Refuses quarantined programs, and sends the request of any other program to a process. The hash
+// of the bytes is computed only if some program has a strike, because programs may be large. A
+// process is kept only after a reply; without a reply it has ended.
 absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const ProgramIdentity& program,
                                        std::string_view request, absl::Time deadline) {
   const absl::Time now = SteadyNow();
-  if (deadline <= now) return NoTimeLeft(program);
-  bool any_refused = false;
+  if (deadline <= now) return NoTimeLeftError(program);
+  bool has_strikes = false;
   {
     absl::MutexLock lock(&mu_);
-    any_refused = !quarantine_.empty();
+    has_strikes = !quarantine_.empty();
   }
-  if (any_refused) {
+  if (has_strikes) {
     const std::string sha256 = Sha256Hex(program.bytes);
     absl::MutexLock lock(&mu_);
-    if (const absl::Time until = quarantine_.Until(tenant, sha256, now); now < until)
+    if (const absl::Time until = quarantine_.RefusedUntil(tenant, sha256, now); now < until)
       return MakeError(
           ErrorKind::kProgramQuarantined,
           absl::StrCat(
-              program.what, ": ", Quarantine::kStrikes,
+              program.work, ": ", Quarantine::kStrikes,
               " processes ended while they worked on this program; it is refused for another ",
               absl::FormatDuration(absl::Trunc(until - now, absl::Seconds(1))),
               "; please report it"));
   }
-  const bool by_caller = deadline < now + options_.timeout;
-  std::unique_ptr<JailedProcess> process = Take(tenant);
+  const bool is_caller_deadline = deadline < now + options_.timeout;
+  std::unique_ptr<JailedProcess> process = TakeProcess(tenant);
   JailEnd end;
   std::optional<std::string> reply =
       process->Call(request, std::min(deadline, now + options_.timeout), &end);
-  if (!reply) return ErrorOf(tenant, program, end, by_caller);
-  if (request.size() + reply->size() <= kKeptBytesMax) Release(tenant, std::move(process));
+  if (!reply) return HandleEnd(tenant, program, end, is_caller_deadline);
+  if (request.size() + reply->size() <= kKeptBytesMax) KeepProcess(tenant, std::move(process));
   return *std::move(reply);
 }
 
-// Turns the end of a process into the request's error, and counts a strike against the program.
 // Only ends that the program itself caused are strikes: not a stop, not the caller's deadline, and
 // not a system on which no process starts.
-absl::Status Pool::ErrorOf(const std::string& tenant, const ProgramIdentity& program,
-                           const JailEnd& end, bool by_caller) {
+absl::Status Pool::HandleEnd(const std::string& tenant, const ProgramIdentity& program,
+                             const JailEnd& end, bool is_caller_deadline) {
   using Cause = JailEnd::Cause;
   if (end.cause == Cause::kStopped)
     return MakeError(ErrorKind::kServerStopping,
-                     absl::StrCat(program.what, ": the coordinator is stopping; retry"));
+                     absl::StrCat(program.work, ": the coordinator is stopping; retry"));
   TESSERA_LOG(WARNING) << "a process for programs has ended" << Field("tenant", tenant)
-                       << Field("request", program.what) << Field("how", end.how);
-  if (by_caller && (end.cause == Cause::kWall || end.cause == Cause::kCpu))
-    return NoTimeLeft(program);
+                       << Field("request", program.work) << Field("how", end.how);
+  if (is_caller_deadline && (end.cause == Cause::kWall || end.cause == Cause::kCpu))
+    return NoTimeLeftError(program);
   if (end.cause == Cause::kNotStarted)
     return MakeError(
         ErrorKind::kInternal,
-        absl::StrCat(program.what, ": cannot start a process for programs: ", end.how));
-  if (options_.ended != nullptr) options_.ended(end.cause);
+        absl::StrCat(program.work, ": cannot start a process for programs: ", end.how));
+  if (options_.on_end != nullptr) options_.on_end(end.cause);
   {
     const std::string sha256 = Sha256Hex(program.bytes);
     absl::MutexLock lock(&mu_);
@@ -165,18 +164,18 @@ absl::Status Pool::ErrorOf(const std::string& tenant, const ProgramIdentity& pro
     case Cause::kMemory:
       return MakeError(
           ErrorKind::kLimitExceeded,
-          absl::StrCat(program.what, ": the program took more memory than ",
+          absl::StrCat(program.work, ": the program took more memory than ",
                        options_.process.memory_bytes_max,
                        " bytes (jail_memory_bytes_max); split it, or raise the limit"));
     case Cause::kCpu:
     case Cause::kWall:
       return MakeError(ErrorKind::kLimitExceeded,
-                       absl::StrCat(program.what, ": the program took longer than ",
+                       absl::StrCat(program.work, ": the program took longer than ",
                                     absl::FormatDuration(options_.timeout),
                                     " (jail_timeout_ms); split it, or raise the limit"));
     default:
       return MakeError(ErrorKind::kInternal,
-                       absl::StrCat(program.what, ": the process that works on the program ",
+                       absl::StrCat(program.work, ": the process that works on the program ",
                                     end.how, "; please report it with the program"));
   }
 }

@@ -25,13 +25,13 @@ struct PoolOptions {
   size_t idle_max = 8;                         // idle processes kept, all tenants together
   // Called on the request's thread when a program has ended its process, with the cause. May be
   // null.
-  std::function<void(JailEnd::Cause)> ended = nullptr;
+  std::function<void(JailEnd::Cause)> on_end = nullptr;
 };
 
 // Identifies a request's program, for errors and for the quarantine.
 struct ProgramIdentity {
   std::string_view bytes;  // bytes that the tenant sent; their hash is quarantined
-  std::string what;        // name of the work, such as "read" or "plan step"
+  std::string work;        // name of the work, such as "read" or "plan step"
 };
 
 // Thread-safe. A call blocks until there is a reply, and each call in progress has a process of its
@@ -53,24 +53,28 @@ class Pool {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Idle {
+  struct IdleProcess {
     std::string tenant;
     std::unique_ptr<JailedProcess> process;
   };
-  std::unique_ptr<JailedProcess> Take(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
-  void Release(const std::string& tenant, std::unique_ptr<JailedProcess> process)
+  // Returns the process that the tenant used last, or a process that no tenant has used.
+  std::unique_ptr<JailedProcess> TakeProcess(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Keeps the process for the tenant's next request.
+  void KeepProcess(const std::string& tenant, std::unique_ptr<JailedProcess> process)
       ABSL_LOCKS_EXCLUDED(mu_);
   // The keeper thread's main function. Keeps one spare process ready that no tenant has used.
   void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status ErrorOf(const std::string& tenant, const ProgramIdentity& program,
-                       const JailEnd& end, bool by_caller) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the request's error after its process has ended, and counts a strike if the program is
+  // to blame. `is_caller_deadline` says whether the caller's deadline bounded the call.
+  absl::Status HandleEnd(const std::string& tenant, const ProgramIdentity& program,
+                         const JailEnd& end, bool is_caller_deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   PoolOptions options_;  // constant after construction
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   UniqueFd stop_read_;  // read end of a pipe, which becomes readable when Stop closes the other end
   UniqueFd stop_write_ ABSL_GUARDED_BY(mu_);
-  std::list<Idle> idle_ ABSL_GUARDED_BY(mu_);  // idle processes, least recently used first
+  std::list<IdleProcess> idle_ ABSL_GUARDED_BY(mu_);  // idle processes, least recently used first
   std::unique_ptr<JailedProcess> spare_ ABSL_GUARDED_BY(mu_);
   Quarantine quarantine_ ABSL_GUARDED_BY(mu_);
   std::thread keeper_;  // declared last, because it uses the other members

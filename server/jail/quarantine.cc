@@ -10,19 +10,19 @@ void Quarantine::Strike(const std::string& tenant, const std::string& sha256, ab
   Program& program = at->second;
   if (!is_new) order_.erase(program.place);
   program.place = order_.insert(order_.end(), key);
-  // A strike that is older than kTime no longer counts.
-  program.strikes = is_new || now >= program.last + kTime ? 1 : program.strikes + 1;
-  program.last = now;
+  // A strike that is older than kRefusalTime no longer counts.
+  program.strikes = is_new || now >= program.last_strike + kRefusalTime ? 1 : program.strikes + 1;
+  program.last_strike = now;
   if (programs_.size() <= kProgramsMax) return;
   programs_.erase(order_.front());
   order_.pop_front();
 }
 
-absl::Time Quarantine::Until(const std::string& tenant, const std::string& sha256,
-                             absl::Time now) const {
+absl::Time Quarantine::RefusedUntil(const std::string& tenant, const std::string& sha256,
+                                    absl::Time now) const {
   const auto at = programs_.find({tenant, sha256});
   if (at == programs_.end() || at->second.strikes < kStrikes) return absl::InfinitePast();
-  const absl::Time until = at->second.last + kTime;
+  const absl::Time until = at->second.last_strike + kRefusalTime;
   return now < until ? until : absl::InfinitePast();
 }
 

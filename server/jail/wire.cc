@@ -32,7 +32,7 @@ TESSERA_FIELDS(CollectiveSummary, wire::CollectiveSummary, op, axes, count, byte
 namespace tessera::server::jail {
 namespace {
 
-absl::Status NoPlan(const core::PlanRequest& request, absl::string_view why) {
+absl::Status InvalidPlanError(const core::PlanRequest& request, absl::string_view why) {
   return MakeError(
       ErrorKind::kInternal,
       absl::StrCat("plan ", request.name, ": the planner's process sent an invalid plan: ", why));
@@ -71,7 +71,7 @@ absl::StatusOr<ir::Dims> ShardShape(ir::Dims shape, const ir::PartitionSpec& spe
   return shape;
 }
 
-bool IsOf(const ir::AxisList& axes, const ir::AxisSet& states) {
+bool HasSameAxes(const ir::AxisList& axes, const ir::AxisSet& states) {
   return ir::AxisSet(axes.begin(), axes.end()) == states;
 }
 
@@ -93,8 +93,8 @@ absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
     TESSERA_ASSIGN_OR_RETURN(to.spec, ir::serial::FromProto(value.spec(), limits));
     TESSERA_ASSIGN_OR_RETURN(const ir::Dims shard, ShardShape(to.shape, to.spec, mesh));
     if (to.dtype != types[i].dtype || to.shape != types[i].shape || to.dtype != shards[i].dtype ||
-        shard != shards[i].shape || !IsOf(to.spec.unreduced, types[i].unreduced) ||
-        !IsOf(to.spec.reduced, types[i].reduced))
+        shard != shards[i].shape || !HasSameAxes(to.spec.unreduced, types[i].unreduced) ||
+        !HasSameAxes(to.spec.reduced, types[i].reduced))
       return absl::InvalidArgumentError(
           absl::StrCat("value ", i, " does not have its type in the program"));
   }
@@ -179,7 +179,7 @@ absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRe
       return absl::InvalidArgumentError("the memory bound is negative");
     return absl::OkStatus();
   }();
-  if (!read.ok()) return NoPlan(request, read.message());
+  if (!read.ok()) return InvalidPlanError(request, read.message());
   for (const wire::CollectiveSummary& summary : proto.collectives())
     TESSERA_RETURN_IF_ERROR(ir::serial::ReadFields(summary, {}, &out.collectives.emplace_back()));
   out.memory_bound_bytes = proto.memory_bound_bytes();

@@ -208,7 +208,7 @@ TEST_P(ExecutionsTest, ResultsForASlowReaderAreBounded) {
   for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
   ASSERT_TRUE(stream_->WritesDone());
   // The test reads nothing before all runs have ended.
-  ASSERT_TRUE(testing::Eventually([&] { return worker_->buffers() == 1 + kRuns; }));
+  ASSERT_TRUE(testing::Eventually([&] { return worker_->num_buffers() == 1 + kRuns; }));
   int with_results = 0, by_ticket = 0;
   for (int left = 2 * kRuns; left > 0; --left) {
     const v1::ExecuteProgramsEvent event = Next();

@@ -387,7 +387,7 @@ TEST_F(ProgramsTest, RunProgramWithValidateOnlyRunsNothing) {
                                Do<Programs>(&Programs::Stub::RunProgram, q, "a/user"));
   EXPECT_THAT(r.types(), ElementsAre("f32[4,2]"));
   EXPECT_EQ(r.outputs_size(), 0);
-  EXPECT_EQ(worker_->buffers(), 0);
+  EXPECT_EQ(worker_->num_buffers(), 0);
   q.set_mesh("nobody");
   EXPECT_THAT(Do<Programs>(&Programs::Stub::RunProgram, q, "a/user"), ReasonIs("MESH_NOT_FOUND"));
 }

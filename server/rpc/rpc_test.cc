@@ -115,7 +115,7 @@ TEST_F(RpcTest, RunProgramTakesTextAndProto) {
     EXPECT_EQ(response.types(0), "f32[4,2]");
   }
   TESSERA_ASSERT_OK(service_->ListDevices());
-  EXPECT_EQ(worker_->buffers(), 0) << "inputs and outputs are deleted";
+  EXPECT_EQ(worker_->num_buffers(), 0) << "inputs and outputs are deleted";
 }
 
 TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {

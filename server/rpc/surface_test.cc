@@ -276,7 +276,7 @@ TEST_F(SmallLimitsTest, ArraysOfASessionAreDeletedWhenItsLeaseEnds) {
   write.set_session(session.id());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::WriteArrayResponse written,
                                Do<Arrays>(&Arrays::Stub::WriteArray, write));
-  EXPECT_EQ(worker_->buffers(), 4);
+  EXPECT_EQ(worker_->num_buffers(), 4);
   v1::GetArrayRequest get;
   get.set_array(written.array());
   const absl::Time until = absl::Now() + absl::Seconds(20);
@@ -285,7 +285,7 @@ TEST_F(SmallLimitsTest, ArraysOfASessionAreDeletedWhenItsLeaseEnds) {
     array = Do<Arrays>(&Arrays::Stub::GetArray, get);
   } while (array.ok() && absl::Now() < until);
   EXPECT_THAT(array, ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(worker_->buffers(), 0);
+  EXPECT_EQ(worker_->num_buffers(), 0);
 }
 
 // ---- Arrays. ------------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ TEST_F(ArraysTest, ARepeatedWriteCreatesOneArray) {
                 q.mutable_data()->back() ^= 1;
               }),
               ReasonIs("REQUEST_ID_REUSED"));
-  EXPECT_EQ(worker_->buffers(), 4);
+  EXPECT_EQ(worker_->num_buffers(), 4);
 }
 
 // If a WriteArray comes several times at once, one copy of the call may find that another copy has

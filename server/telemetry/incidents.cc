@@ -10,11 +10,11 @@ namespace tessera::server::telemetry {
 
 namespace {
 
-struct FieldsOf {
+struct IncidentFields {
   const core::Incident& incident;
   int64_t left_out;
 };
-std::ostream& operator<<(std::ostream& os, const FieldsOf& fields) {
+std::ostream& operator<<(std::ostream& os, const IncidentFields& fields) {
   for (const auto& [key, value] : fields.incident.fields) os << Field(key, value);
   if (fields.left_out > 0) os << Field("not_logged_before", fields.left_out);
   return os;
@@ -22,17 +22,17 @@ std::ostream& operator<<(std::ostream& os, const FieldsOf& fields) {
 
 }  // namespace
 
-void Incidents::Write(const core::Incident& incident, absl::Time now) {
+void Incidents::Log(const core::Incident& incident, absl::Time now) {
   int64_t left_out = 0;
   {
     absl::MutexLock lock(&mu_);
     const auto [it, first] = budgets_.try_emplace(incident.what);
     Budget& budget = it->second;
     if (!first) {
-      const double gained = absl::ToDoubleSeconds(now - budget.refilled) * kLinesPerSecond;
+      const double gained = absl::ToDoubleSeconds(now - budget.refilled_at) * kLinesPerSecond;
       budget.lines = std::clamp(budget.lines + gained, 0.0, double{kLinesPerSecond});
     }
-    budget.refilled = now;
+    budget.refilled_at = now;
     if (budget.lines < 1) {
       ++budget.left_out;
       return;
@@ -40,7 +40,7 @@ void Incidents::Write(const core::Incident& incident, absl::Time now) {
     budget.lines -= 1;
     left_out = std::exchange(budget.left_out, 0);
   }
-  TESSERA_LOG(WARNING) << incident.what << FieldsOf{incident, left_out};
+  TESSERA_LOG(WARNING) << incident.what << IncidentFields{incident, left_out};
 }
 
 }  // namespace tessera::server::telemetry

@@ -19,14 +19,14 @@ class Incidents {
 
   // Logs the incident, unless too many of its kind were logged. `now` is read from a monotonic
   // clock.
-  void Write(const core::Incident& incident, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  void Log(const core::Incident& incident, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // The number of lines that may still be logged. It grows by kLinesPerSecond in each second, up to
   // kLinesPerSecond.
   struct Budget {
     double lines = kLinesPerSecond;
-    absl::Time refilled;
+    absl::Time refilled_at;
     int64_t left_out = 0;
   };
   absl::Mutex mu_;

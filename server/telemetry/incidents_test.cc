@@ -18,7 +18,7 @@
 namespace tessera::server::telemetry {
 namespace {
 
-TEST(Incidents, AFloodIsCountedNotWritten) {
+TEST(Incidents, IncidentsBeyondTheRateAreCountedButNotLogged) {
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-log-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   LogOptions options;
@@ -27,9 +27,9 @@ TEST(Incidents, AFloodIsCountedNotWritten) {
   Incidents incidents;
   absl::Time now = absl::UnixEpoch();
   for (int i = 0; i < 1000; ++i)
-    incidents.Write({"operation failed", {{"operation", absl::StrCat(i)}}}, now);
-  incidents.Write({"worker lost", {{"worker", "w0"}, {"why", "it was silent"}}}, now);
-  incidents.Write({"operation failed", {{"operation", "1000"}}}, now + absl::Seconds(2));
+    incidents.Log({"operation failed", {{"operation", absl::StrCat(i)}}}, now);
+  incidents.Log({"worker lost", {{"worker", "w0"}, {"why", "it was silent"}}}, now);
+  incidents.Log({"operation failed", {{"operation", "1000"}}}, now + absl::Seconds(2));
   StopLogging();
   std::ifstream in(options.file);
   std::stringstream text;

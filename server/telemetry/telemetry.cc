@@ -157,7 +157,7 @@ void Telemetry::On(const core::SessionEnded& note) {
   metrics_->counter(Metric::kSessionEnd, {note.tenant, note.reason}).Add();
 }
 
-void Telemetry::On(const core::Incident& note) { incidents_.Write(note, SteadyNow()); }
+void Telemetry::On(const core::Incident& note) { incidents_.Log(note, SteadyNow()); }
 
 // ---- Gauges. ------------------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ using ::testing::SizeIs;
 
 const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
 
-core::OperationEnded Ran(const std::string& program, absl::Duration busy, absl::Time ended = kStart,
-                         const std::string& tenant = "acme") {
+core::OperationEnded EndedRun(const std::string& program, absl::Duration busy,
+                              absl::Time ended = kStart, const std::string& tenant = "acme") {
   core::OperationEnded note;
   note.tenant = tenant;
   note.name = program;
@@ -41,16 +41,16 @@ core::OperationEnded Ran(const std::string& program, absl::Duration busy, absl::
   return note;
 }
 
-bool All(const std::string&) { return true; }
+bool AllTenants(const std::string&) { return true; }
 
 TEST(TopPrograms, CountsAProgramsRuns) {
   TopPrograms top;
-  top.Add(Ran("train", absl::Seconds(2)));
-  top.Add(Ran("train", absl::Seconds(1)));
-  core::OperationEnded failed = Ran("train", absl::Seconds(1));
+  top.Add(EndedRun("train", absl::Seconds(2)));
+  top.Add(EndedRun("train", absl::Seconds(1)));
+  core::OperationEnded failed = EndedRun("train", absl::Seconds(1));
   failed.state = api::OperationState::kFailed;
   top.Add(failed);
-  const std::vector<ProgramUse> uses = top.Read(All, /*others=*/false, kStart);
+  const std::vector<ProgramUse> uses = top.List(AllTenants, /*with_others=*/false, kStart);
   ASSERT_THAT(uses, SizeIs(1));
   EXPECT_EQ(uses[0].program, "train");
   EXPECT_EQ(uses[0].tenant, "acme");
@@ -66,22 +66,22 @@ TEST(TopPrograms, CountsAProgramsRuns) {
   EXPECT_GT(uses[0].recent_devices_busy, 0);
 }
 
-TEST(TopPrograms, HoldsKAndTheOthersTogether) {
+TEST(TopPrograms, ListsKProgramsAndTheSumOfAllOthers) {
   TopPrograms top(/*k=*/3, /*candidates_max=*/5);
-  for (int p = 0; p < 50; ++p) top.Add(Ran(absl::StrCat("p", p), absl::Seconds(1)));
-  const std::vector<ProgramUse> uses = top.Read(All, /*others=*/true, kStart);
+  for (int p = 0; p < 50; ++p) top.Add(EndedRun(absl::StrCat("p", p), absl::Seconds(1)));
+  const std::vector<ProgramUse> uses = top.List(AllTenants, /*with_others=*/true, kStart);
   ASSERT_THAT(uses, SizeIs(4));
   EXPECT_EQ(uses[3].program, "");
   EXPECT_EQ(uses[3].runs_succeeded, 47);
 }
 
-TEST(TopPrograms, AProgramThatUsesMuchMoreEntersAtZeroAndTheOneThatLeavesCountsAmongTheOthers) {
+TEST(TopPrograms, AnEnteringProgramStartsAtZeroAndALeavingProgramCountsAmongTheOthers) {
   TopPrograms top(/*k=*/1);
-  top.Add(Ran("first", absl::Seconds(1)));
-  top.Add(Ran("second", absl::Seconds(1)));  // equal use does not replace the listed program
-  EXPECT_EQ(top.Read(All, false, kStart)[0].program, "first");
-  top.Add(Ran("second", absl::Seconds(1)));
-  const std::vector<ProgramUse> uses = top.Read(All, true, kStart);
+  top.Add(EndedRun("first", absl::Seconds(1)));
+  top.Add(EndedRun("second", absl::Seconds(1)));  // equal use does not replace the listed program
+  EXPECT_EQ(top.List(AllTenants, false, kStart)[0].program, "first");
+  top.Add(EndedRun("second", absl::Seconds(1)));
+  const std::vector<ProgramUse> uses = top.List(AllTenants, true, kStart);
   EXPECT_EQ(uses[0].program, "second");
   EXPECT_EQ(uses[0].runs_succeeded, 1);
   EXPECT_EQ(uses[1].runs_succeeded, 2);  // the first run of each program
@@ -98,15 +98,15 @@ std::map<std::string, double> CountersOf(Metrics* metrics) {
   return values;
 }
 
-TEST(TopPrograms, ACounterOfANameThatTwoTenantsShareStaysWhenOneOfThemLeavesTheList) {
+TEST(TopPrograms, ANameOfTwoTenantsKeepsItsCounterWhenOneProgramLeavesTheList) {
   TopPrograms top(/*k=*/2);
   Metrics metrics;
   metrics.AddCollector([&](SampleSink& sink) { top.Collect(sink); });
-  top.Add(Ran("train", absl::Seconds(1), kStart, "acme"));
-  top.Add(Ran("train", absl::Seconds(9), kStart, "rival"));
+  top.Add(EndedRun("train", absl::Seconds(1), kStart, "acme"));
+  top.Add(EndedRun("train", absl::Seconds(9), kStart, "rival"));
   EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"train"}), 2);
-  top.Add(Ran("busy", absl::Seconds(5)));  // takes the place of acme's "train"
-  ASSERT_THAT(top.Read(All, /*others=*/false, kStart), SizeIs(2));
+  top.Add(EndedRun("busy", absl::Seconds(5)));  // takes the place of acme's "train"
+  ASSERT_THAT(top.List(AllTenants, /*with_others=*/false, kStart), SizeIs(2));
   EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"train"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kProgramBusySeconds, {"train"}), 10);
 }
@@ -121,8 +121,8 @@ TEST(TopPrograms, NoCounterEverFalls) {
   std::map<std::string, double> before;
   constexpr int kRuns = 2000;
   for (int i = 0; i < kRuns; ++i) {
-    top.Add(Ran(absl::StrCat("p", random() % 12), absl::Seconds(1 + random() % 100),
-                kStart + absl::Minutes(i), absl::StrCat("tenant", random() % 3)));
+    top.Add(EndedRun(absl::StrCat("p", random() % 12), absl::Seconds(1 + random() % 100),
+                     kStart + absl::Minutes(i), absl::StrCat("tenant", random() % 3)));
     std::map<std::string, double> now = CountersOf(&metrics);
     for (const auto& [series, value] : before) {
       ASSERT_TRUE(now.contains(series)) << series << " after run " << i;
@@ -136,35 +136,35 @@ TEST(TopPrograms, NoCounterEverFalls) {
   EXPECT_EQ(steps, kRuns);
 }
 
-TEST(TopPrograms, WhatWasLongAgoCountsLess) {
+TEST(TopPrograms, OldUseCountsLess) {
   TopPrograms top(/*k=*/1);
-  top.Add(Ran("old", absl::Seconds(100)));
+  top.Add(EndedRun("old", absl::Seconds(100)));
   const absl::Time later = kStart + absl::Hours(2);  // twelve half-lives
-  top.Add(Ran("new", absl::Seconds(1), later));
-  EXPECT_EQ(top.Read(All, false, later)[0].program, "new");
+  top.Add(EndedRun("new", absl::Seconds(1), later));
+  EXPECT_EQ(top.List(AllTenants, false, later)[0].program, "new");
 }
 
-TEST(TopPrograms, ATenantSeesItsOwn) {
+TEST(TopPrograms, ATenantSeesOnlyItsOwnPrograms) {
   TopPrograms top;
-  top.Add(Ran("a", absl::Seconds(1), kStart, "acme"));
-  top.Add(Ran("a", absl::Seconds(1), kStart, "rival"));
+  top.Add(EndedRun("a", absl::Seconds(1), kStart, "acme"));
+  top.Add(EndedRun("a", absl::Seconds(1), kStart, "rival"));
   const auto uses =
-      top.Read([](const std::string& tenant) { return tenant == "acme"; }, false, kStart);
+      top.List([](const std::string& tenant) { return tenant == "acme"; }, false, kStart);
   ASSERT_THAT(uses, SizeIs(1));
   EXPECT_EQ(uses[0].tenant, "acme");
 }
 
-TEST(Telemetry, OperationsAreCountedByHowTheyEnd) {
+TEST(Telemetry, OperationsAreCountedByTheirOutcome) {
   Metrics metrics;
   Telemetry telemetry(&metrics);
   telemetry.OnNote(core::OperationSubmitted{"acme", api::OperationKind::kExecute});
-  telemetry.OnNote(Ran("p", absl::Seconds(1)));
-  core::OperationEnded late = Ran("p", absl::Seconds(1));
+  telemetry.OnNote(EndedRun("p", absl::Seconds(1)));
+  core::OperationEnded late = EndedRun("p", absl::Seconds(1));
   late.state = api::OperationState::kFailed;
   late.error = MakeError(ErrorKind::kDeadlineExceeded, "late");
   late.started = absl::InfiniteFuture();
   telemetry.OnNote(late);
-  core::OperationEnded lost = Ran("p", absl::Seconds(1));
+  core::OperationEnded lost = EndedRun("p", absl::Seconds(1));
   lost.state = api::OperationState::kFailed;
   lost.error = MakeError(ErrorKind::kWorkerLost, "gone");
   telemetry.OnNote(lost);
@@ -185,7 +185,7 @@ TEST(Telemetry, OperationsAreCountedByHowTheyEnd) {
 TEST(Telemetry, AStuckCollectiveHasAVerdict) {
   Metrics metrics;
   Telemetry telemetry(&metrics);
-  core::OperationEnded stuck = Ran("p", absl::Seconds(1));
+  core::OperationEnded stuck = EndedRun("p", absl::Seconds(1));
   stuck.state = api::OperationState::kFailed;
   stuck.error = MakeError(ErrorKind::kCollectiveTimeout,
                           "psum: 1 of 2 members missing after 5s: rank 1: not entered");
@@ -195,7 +195,7 @@ TEST(Telemetry, AStuckCollectiveHasAVerdict) {
   EXPECT_EQ(metrics.Value(Metric::kCollectiveStuck, {"in_kernel"}), 0);
 }
 
-TEST(Telemetry, TheRestIsCounted) {
+TEST(Telemetry, AllOtherNotesAreCounted) {
   Metrics metrics;
   Telemetry telemetry(&metrics);
   telemetry.OnStep(absl::Microseconds(5), /*execute=*/true);
@@ -218,48 +218,48 @@ TEST(Telemetry, TheRestIsCounted) {
   EXPECT_EQ(metrics.Value(Metric::kSessionEnd, {"acme", "lease_expired"}), 1);
 }
 
-core::ClusterReading Arrays(double count, uint64_t next) {
+core::ClusterReading ReadingOfArrays(double count, uint64_t next) {
   core::ClusterReading reading;
   reading.readings = {{Metric::kArrays, {"acme", "ready"}, count}};
   reading.next_array = next;
   return reading;
 }
 
-TEST(GaugeReader, AddsUpTheParts) {
+TEST(GaugeReader, AddsUpTheGaugesOfAllParts) {
   Metrics metrics;
-  std::vector<uint64_t> asked;
+  std::vector<uint64_t> requested;
   const GaugeReader reader(
       &metrics,
       [&](uint64_t first, const GaugeReader::Callback& answer) {
-        asked.push_back(first);
-        answer(Arrays(10, first == 0 ? 100 : 0));
+        requested.push_back(first);
+        answer(ReadingOfArrays(10, first == 0 ? 100 : 0));
       },
       /*epoch=*/7);
   EXPECT_EQ(metrics.Value(Metric::kArrays, {"acme", "ready"}), 20);
-  EXPECT_THAT(asked, ::testing::ElementsAre(0, 100));
+  EXPECT_THAT(requested, ::testing::ElementsAre(0, 100));
   EXPECT_EQ(metrics.Value(Metric::kCoordinatorEpoch), 7);
 }
 
-TEST(GaugeReader, ALoopThatDoesNotAnswerLeavesThemOut) {
+TEST(GaugeReader, LeavesGaugesOutIfTheSchedulerDoesNotAnswer) {
   Metrics metrics;
   GaugeReader::Callback late;
   {
     const GaugeReader reader(
         &metrics,
         [&](uint64_t first, GaugeReader::Callback answer) {
-          if (first == 0) return answer(Arrays(10, 100));
+          if (first == 0) return answer(ReadingOfArrays(10, 100));
           late = std::move(answer);
         },
         /*epoch=*/7, /*wait_max=*/absl::Milliseconds(20));
-    const absl::Time began = absl::Now();
+    const absl::Time start = absl::Now();
     for (const MetricFamily& family : metrics.Collect()) {
       EXPECT_NE(family.info->id, Metric::kArrays) << "a part is not the whole";
     }
-    EXPECT_LT(absl::Now() - began, absl::Seconds(10));
+    EXPECT_LT(absl::Now() - start, absl::Seconds(10));
     EXPECT_EQ(metrics.Value(Metric::kCoordinatorEpoch), 7);
   }
   // The scheduler's answer arrives after the scrape has given up waiting for it.
-  late(Arrays(10, 0));
+  late(ReadingOfArrays(10, 0));
 }
 
 }  // namespace

@@ -27,13 +27,13 @@ absl::Duration PeerWait(const core::OperationEnded& ended) {
 }  // namespace
 
 double TopPrograms::DecayingSum::Get(absl::Time now) const {
-  if (value == 0 || now <= at) return value;
-  return value * std::exp2(-absl::FDivDuration(now - at, kHalfLife));
+  if (value == 0 || now <= updated_at) return value;
+  return value * std::exp2(-absl::FDivDuration(now - updated_at, kHalfLife));
 }
 
 void TopPrograms::DecayingSum::Add(double more, absl::Time now) {
   value = Get(now) + more;
-  at = std::max(at, now);
+  updated_at = std::max(updated_at, now);
 }
 
 // Returns the use of devices by one run. No number is negative: the times come from the clocks of
@@ -126,13 +126,14 @@ void TopPrograms::Add(const core::OperationEnded& ended) {
       }));
 }
 
-std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::Time now) const {
+std::vector<ProgramUse> TopPrograms::List(const TenantFilter& is_visible, bool with_others,
+                                          absl::Time now) const {
   // The limit of the decaying sum of one device that is always busy.
   const double always_busy = absl::ToDoubleSeconds(kHalfLife) / std::log(2.0);
   std::vector<ProgramUse> uses;
   absl::MutexLock lock(&mu_);
   for (const auto& [key, entry] : top_) {
-    if (!sees(key.first)) continue;
+    if (!is_visible(key.first)) continue;
     uses.push_back(entry.use);
     uses.back().recent_devices_busy = entry.recent.Get(now) / always_busy;
     if (entry.run_times.empty()) continue;
@@ -144,7 +145,7 @@ std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::T
   std::stable_sort(uses.begin(), uses.end(), [](const ProgramUse& a, const ProgramUse& b) {
     return a.recent_devices_busy > b.recent_devices_busy;
   });
-  if (others) uses.push_back(others_);
+  if (with_others) uses.push_back(others_);
   return uses;
 }
 

@@ -1,6 +1,6 @@
-// Adds up the use of devices by program, for two readers: Read and Collect.
+// Adds up the use of devices by program, for two readers: List and Collect.
 //
-// Read lists the `k` programs with the largest recent use, each with its use since it entered the
+// List returns the `k` programs with the largest recent use, each with its use since it entered the
 // list, and adds up all other use. Recent use is a sum that decays with a half-life of ten minutes.
 // At most `candidates_max` programs outside the list have a sum of their own, and may enter the
 // list.
@@ -38,11 +38,11 @@ class TopPrograms {
 
   void Add(const core::OperationEnded& ended) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the listed programs of the tenants for which `sees` is true, the busiest first. With
-  // `others`, the sum of all other use comes last. Recent use is as of `now`.
-  using Sees = std::function<bool(const std::string& tenant)>;
-  std::vector<ProgramUse> Read(const Sees& sees, bool others, absl::Time now) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the listed programs of the tenants for which `is_visible` is true, the busiest first.
+  // If `with_others` is true, the sum of all other use comes last. Recent use is as of `now`.
+  using TenantFilter = std::function<bool(const std::string& tenant)>;
+  std::vector<ProgramUse> List(const TenantFilter& is_visible, bool with_others,
+                               absl::Time now) const ABSL_LOCKS_EXCLUDED(mu_);
   void Collect(SampleSink& sink) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -50,7 +50,7 @@ class TopPrograms {
   // A sum that decays exponentially.
   struct DecayingSum {
     double value = 0;
-    absl::Time at = absl::InfinitePast();
+    absl::Time updated_at = absl::InfinitePast();
     double Get(absl::Time now) const;
     void Add(double more, absl::Time now);
   };

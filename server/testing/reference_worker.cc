@@ -17,10 +17,10 @@ void ReferenceWorker::Start() {
     absl::MutexLock lock(&mu_);
     ++incarnation_;
     alive_ = true;
-    closed_ = absl::OkStatus();
+    close_reason_ = absl::OkStatus();
     buffers_.clear();
     programs_.clear();
-    registration.executors = {Info()};
+    registration.executors = {DescribeExecutor()};
     // Reports wait until the registration id is known.
     sending_ = true;
   }
@@ -34,11 +34,11 @@ void ReferenceWorker::Start() {
   SendReports();
 }
 
-api::ExecutorInfo ReferenceWorker::Info() {
+api::ExecutorInfo ReferenceWorker::DescribeExecutor() {
   api::ExecutorInfo info;
   info.incarnation = incarnation_;
   info.device_kind = "cpu";
-  info.num_devices = devices_;
+  info.num_devices = num_devices_;
   return info;
 }
 
@@ -53,7 +53,7 @@ void ReferenceWorker::LoseExecutor(const std::string& reason) {
     held_.clear();
     buffers_.clear();
     programs_.clear();
-    Report(api::ExecutorLost{reason, launch, ""});
+    QueueReport(api::ExecutorLost{reason, launch, ""});
   }
   SendReports();
 }
@@ -63,7 +63,7 @@ void ReferenceWorker::RestoreExecutor() {
     absl::MutexLock lock(&mu_);
     ++incarnation_;
     alive_ = true;
-    Report(api::ExecutorReady{Info()});
+    QueueReport(api::ExecutorReady{DescribeExecutor()});
   }
   SendReports();
 }
@@ -79,7 +79,7 @@ void ReferenceWorker::HoldLaunches(bool hold) {
   SendReports();
 }
 
-void ReferenceWorker::Report(api::ReportBody body) {
+void ReferenceWorker::QueueReport(api::ReportBody body) {
   reports_.push_back({0, incarnation_, std::move(body)});
 }
 
@@ -105,38 +105,38 @@ void ReferenceWorker::SendReports() {
 
 void ReferenceWorker::Close(const absl::Status& why) {
   absl::MutexLock lock(&mu_);
-  closed_ = why;
+  close_reason_ = why;
   alive_ = false;
 }
-absl::Status ReferenceWorker::closed() {
+absl::Status ReferenceWorker::close_reason() {
   absl::MutexLock lock(&mu_);
-  return closed_;
+  return close_reason_;
 }
-int64_t ReferenceWorker::buffers() {
+int64_t ReferenceWorker::num_buffers() {
   absl::MutexLock lock(&mu_);
   return static_cast<int64_t>(buffers_.size());
 }
 
 void ReferenceWorker::Send(int32_t executor, uint64_t incarnation, api::Command command) {
-  Execute(executor, incarnation, std::move(command));
+  CarryOut(executor, incarnation, std::move(command));
   SendReports();
 }
 
 // Carries out one command, unless it is for another incarnation. Commands about single buffers and
 // programs run at once, as on a real executor; ordered commands run at once too, or wait while
 // launches are held. Reports are only queued here, because they must be sent without the lock.
-void ReferenceWorker::Execute(int32_t executor, uint64_t incarnation, api::Command command) {
+void ReferenceWorker::CarryOut(int32_t executor, uint64_t incarnation, api::Command command) {
   absl::MutexLock lock(&mu_);
   if (executor != 0 || incarnation != incarnation_ || !alive_) return;
   if (auto* load = std::get_if<api::LoadProgram>(&command)) {
     const uint64_t id = load->executable;
     programs_[id] = std::move(*load);
-    Report(api::ProgramLoaded{id, absl::OkStatus(), 0});
+    QueueReport(api::ProgramLoaded{id, absl::OkStatus(), 0});
   } else if (auto* unload = std::get_if<api::UnloadPrograms>(&command)) {
     for (uint64_t id : unload->executables) programs_.erase(id);
   } else if (auto* write = std::get_if<api::WriteBuffer>(&command)) {
     buffers_[{write->array, write->device}] = write->value;
-    Report(api::BufferWritten{write->array, write->device, absl::OkStatus()});
+    QueueReport(api::BufferWritten{write->array, write->device, absl::OkStatus()});
   } else if (auto* read = std::get_if<api::ReadBuffer>(&command)) {
     api::BufferRead reply;
     reply.request = read->request;
@@ -146,13 +146,13 @@ void ReferenceWorker::Execute(int32_t executor, uint64_t incarnation, api::Comma
     } else {
       reply.value = it->second;
     }
-    Report(std::move(reply));
+    QueueReport(std::move(reply));
   } else if (auto* cancel = std::get_if<api::CancelLaunch>(&command)) {
     for (auto it = held_.begin(); it != held_.end(); ++it)
       if (const auto* launch = std::get_if<api::Launch>(&*it);
           launch != nullptr && launch->launch == cancel->launch) {
         held_.erase(it);
-        Report(api::LaunchFailed{cancel->launch, cancel->why});
+        QueueReport(api::LaunchFailed{cancel->launch, cancel->why});
         break;
       }
   } else if (hold_) {
@@ -169,7 +169,7 @@ void ReferenceWorker::RunInOrder(const api::Command& command) {
     Run(*transfer);
   } else if (const auto* deletes = std::get_if<api::DeleteBuffers>(&command)) {
     for (uint64_t array : deletes->arrays)
-      for (int d = 0; d < devices_; ++d) buffers_.erase({array, d});
+      for (int d = 0; d < num_devices_; ++d) buffers_.erase({array, d});
   }
 }
 
@@ -179,7 +179,8 @@ void ReferenceWorker::RunInOrder(const api::Command& command) {
 void ReferenceWorker::Run(const api::Launch& launch) {
   const auto program = programs_.find(launch.executable);
   if (program == programs_.end())
-    return Report(api::LaunchFailed{launch.launch, absl::InternalError("program is not loaded")});
+    return QueueReport(
+        api::LaunchFailed{launch.launch, absl::InternalError("program is not loaded")});
   const auto local = program->second.Local();
   std::vector<int64_t> devices;
   std::vector<ir::Shards> args(launch.args.size());
@@ -188,13 +189,14 @@ void ReferenceWorker::Run(const api::Launch& launch) {
     for (size_t a = 0; a < launch.args.size(); ++a) {
       const auto it = buffers_.find({launch.args[a], device});
       if (it == buffers_.end())
-        return Report(api::LaunchFailed{launch.launch, absl::InternalError("an argument is gone")});
+        return QueueReport(
+            api::LaunchFailed{launch.launch, absl::InternalError("an argument is gone")});
       args[a].push_back(it->second);
     }
   }
   ir::Evaluator evaluator;
   auto results = evaluator.RunOnDevices(devices, *program->second.program.entry, std::move(args));
-  if (!results.ok()) return Report(api::LaunchFailed{launch.launch, results.status()});
+  if (!results.ok()) return QueueReport(api::LaunchFailed{launch.launch, results.status()});
   for (size_t r = 0; r < launch.results.size(); ++r)
     for (size_t k = 0; k < local.size(); ++k)
       buffers_[{launch.results[r], local[k].second}] = (*results)[r][k];
@@ -206,7 +208,7 @@ void ReferenceWorker::Run(const api::Launch& launch) {
     const uint64_t array = launch.results[result];
     done.inline_results.push_back({array, device, buffers_.at({array, device})});
   }
-  Report(std::move(done));
+  QueueReport(std::move(done));
 }
 
 void ReferenceWorker::Run(const api::Transfer& transfer) {
@@ -215,12 +217,13 @@ void ReferenceWorker::Run(const api::Transfer& transfer) {
     for (const api::Transfer::Piece& p : shard.pieces) {
       const auto it = buffers_.find({p.source, p.source_device});
       if (!p.local || it == buffers_.end())
-        return Report(api::LaunchFailed{transfer.launch, absl::InternalError("a source is gone")});
+        return QueueReport(
+            api::LaunchFailed{transfer.launch, absl::InternalError("a source is gone")});
       ir::WriteBlock(&out, p.dest_starts, ir::SliceBlock(it->second, p.source_starts, p.shape));
     }
     buffers_[{transfer.result, shard.device}] = std::move(out);
   }
-  Report(api::LaunchDone{transfer.launch, absl::Microseconds(1)});
+  QueueReport(api::LaunchDone{transfer.launch, absl::Microseconds(1)});
 }
 
 }  // namespace tessera::server
