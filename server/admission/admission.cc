@@ -15,14 +15,14 @@ namespace {
 constexpr size_t kDeletesMax = 100'000;
 constexpr size_t kNameMax = 256;
 
-absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
+absl::Status TooManyError(absl::string_view counted, int64_t count, int64_t limit) {
   return MakeError(ErrorKind::kLimitExceeded,
-                   absl::StrCat(what, ": ", got, ", at most ", limit, " are accepted"));
+                   absl::StrCat(counted, ": ", count, ", at most ", limit, " are accepted"));
 }
 
 // Checks the fields that device_memory_bytes requires or excludes. Setting it asks for a plan for
 // absent devices.
-absl::Status CheckAbsent(const api::CompileRequest& request) {
+absl::Status CheckAbsentDevices(const api::CompileRequest& request) {
   if (request.device_memory_bytes < 0)
     return MakeError(
         ErrorKind::kValueError,
@@ -61,18 +61,18 @@ absl::Status ValidateCompile(const api::CompileRequest& request, const ir::Limit
                      absl::StrCat("compile: the program is of op set ", program.opset,
                                   ", this server knows 1 to ", ir::kOpset));
   if (request.name.size() > kNameMax)
-    return TooMany("compile: bytes in the name", static_cast<int64_t>(request.name.size()),
-                   kNameMax);
+    return TooManyError("compile: bytes in the name", static_cast<int64_t>(request.name.size()),
+                        kNameMax);
   if (static_cast<int64_t>(request.devices.size()) > limits.mesh_devices)
-    return TooMany("compile: devices", static_cast<int64_t>(request.devices.size()),
-                   limits.mesh_devices);
-  TESSERA_RETURN_IF_ERROR(CheckAbsent(request));
+    return TooManyError("compile: devices", static_cast<int64_t>(request.devices.size()),
+                        limits.mesh_devices);
+  TESSERA_RETURN_IF_ERROR(CheckAbsentDevices(request));
   return ir::Verify(program, limits);
 }
 
 absl::Status ValidateArray(const api::ArraySpec& spec, const ir::Limits& limits) {
   if (static_cast<int64_t>(spec.shape.size()) > limits.rank)
-    return TooMany("array: dims", static_cast<int64_t>(spec.shape.size()), limits.rank);
+    return TooManyError("array: dims", static_cast<int64_t>(spec.shape.size()), limits.rank);
   int64_t bytes = ir::ByteWidth(spec.dtype);
   for (int64_t d : spec.shape) {
     if (d < 0)
@@ -83,21 +83,21 @@ absl::Status ValidateArray(const api::ArraySpec& spec, const ir::Limits& limits)
       return MakeError(ErrorKind::kLimitExceeded, "array: it has 2^62 bytes or more");
   }
   if (static_cast<int64_t>(spec.placement.devices.size()) > limits.mesh_devices)
-    return TooMany("array: devices", static_cast<int64_t>(spec.placement.devices.size()),
-                   limits.mesh_devices);
+    return TooManyError("array: devices", static_cast<int64_t>(spec.placement.devices.size()),
+                        limits.mesh_devices);
   return api::CheckPlacement(spec.placement, spec.shape);
 }
 
 absl::Status ValidateDelete(size_t arrays) {
   if (arrays > kDeletesMax)
-    return TooMany("delete: arrays in one call", static_cast<int64_t>(arrays), kDeletesMax);
+    return TooManyError("delete: arrays in one call", static_cast<int64_t>(arrays), kDeletesMax);
   return absl::OkStatus();
 }
 
 absl::Status ValidateExecute(const api::ExecuteRequest& request, const ir::Limits& limits) {
   if (static_cast<int64_t>(request.args.size()) > limits.values_per_op)
-    return TooMany("execute: arguments", static_cast<int64_t>(request.args.size()),
-                   limits.values_per_op);
+    return TooManyError("execute: arguments", static_cast<int64_t>(request.args.size()),
+                        limits.values_per_op);
   if (request.time_limit && *request.time_limit <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   return absl::OkStatus();

@@ -10,7 +10,7 @@
 namespace tessera::server::admission {
 namespace {
 
-api::CompileRequest Doubling(int ops) {
+api::CompileRequest DoublingRequest(int ops) {
   ir::Builder b({{{{"x", 2}}}, true}, "main");
   ir::Value v = b.Param(ir::MakeType(ir::DType::kF32, {8}));
   for (int i = 0; i < ops; ++i) v = b.Emit1(*ir::FindOp("add"), {v, v});
@@ -35,33 +35,33 @@ TEST(AdmissionTest, OptionsSetTheLimits) {
   options.max_mesh_devices = 1;
   options.max_rank = 2;
   const ir::Limits limits = LimitsOf(options);
-  EXPECT_THAT(ValidateCompile(Doubling(1), limits), ReasonIs("LIMIT_EXCEEDED"));
+  EXPECT_THAT(ValidateCompile(DoublingRequest(1), limits), ReasonIs("LIMIT_EXCEEDED"));
   EXPECT_THAT(ValidateArray(Spec({8, 8, 8}), limits), ReasonIs("LIMIT_EXCEEDED", "dims"));
   EXPECT_THAT(ValidateArray(Spec({8}), limits), ReasonIs("LIMIT_EXCEEDED", "devices"));
 }
 
-TEST(AdmissionTest, ProgramsAtTheLimitPassAndBeyondItDoNot) {
+TEST(AdmissionTest, ProgramsBeyondTheLimitAreRefused) {
   ir::Limits limits;
   limits.ops = 5;
-  TESSERA_EXPECT_OK(ValidateCompile(Doubling(5), limits));
-  EXPECT_THAT(ValidateCompile(Doubling(6), limits), ReasonIs("LIMIT_EXCEEDED"));
+  TESSERA_EXPECT_OK(ValidateCompile(DoublingRequest(5), limits));
+  EXPECT_THAT(ValidateCompile(DoublingRequest(6), limits), ReasonIs("LIMIT_EXCEEDED"));
 }
 
-TEST(AdmissionTest, CompileRefusesWhatIsMalformed) {
+TEST(AdmissionTest, CompileRefusesMalformedRequests) {
   EXPECT_THAT(ValidateCompile({}, {}), ReasonIs("MALFORMED_PROGRAM", "no program"));
-  api::CompileRequest r = Doubling(1);
+  api::CompileRequest r = DoublingRequest(1);
   r.program.opset = ir::kOpset + 1;
   EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("UNKNOWN_OP", "op set"));
-  r = Doubling(1);
+  r = DoublingRequest(1);
   r.name = std::string(1000, 'x');
   EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("LIMIT_EXCEEDED", "name"));
-  r = Doubling(1);
+  r = DoublingRequest(1);
   r.program.in_shardings = {std::nullopt, std::nullopt};
   EXPECT_FALSE(ValidateCompile(r, {}).ok()) << "two shardings for one argument";
 }
 
-TEST(AdmissionTest, AbsentDevicesAreForPlansAlone) {
-  api::CompileRequest r = Doubling(1);
+TEST(AdmissionTest, AbsentDevicesNeedAPlanOnlyRequest) {
+  api::CompileRequest r = DoublingRequest(1);
   r.device_memory_bytes = 1;
   EXPECT_THAT(ValidateCompile(r, {}), ReasonIs("VALUE_ERROR", "plan alone"));
   r.plan_only = true;

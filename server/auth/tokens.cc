@@ -45,7 +45,7 @@ absl::Status CheckValid(const TokenRecord& record, absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::Status UnknownToken() {
+absl::Status UnknownTokenError() {
   return MakeError(ErrorKind::kTokenUnknown,
                    "this coordinator does not know the token; check that the token is complete and "
                    "was made by this coordinator");
@@ -65,25 +65,25 @@ absl::StatusOr<std::unique_ptr<Tokens>> Tokens::Open(const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kFileBytesMax));
   absl::StatusOr<std::vector<TokenRecord>> records = ParseTokenFile(text);
   if (!records.ok()) return Annotate(records.status(), path);
-  ByName by_name;
+  RecordsByName by_name;
   for (TokenRecord& record : *records) by_name[record.name] = std::move(record);
   return std::unique_ptr<Tokens>(new Tokens(path, std::move(by_name)));
 }
 
-Tokens::Tokens(std::string path, ByName records)
+Tokens::Tokens(std::string path, RecordsByName records)
     : path_(std::move(path)), records_(std::move(records)) {
   for (const auto& [name, record] : records_) names_by_id_[record.id] = name;
 }
 
 absl::StatusOr<Caller> Tokens::Authenticate(absl::string_view text, absl::Time now) {
   const absl::StatusOr<TokenText> token = ParseToken(ToStd(text));
-  if (!token.ok()) return UnknownToken();
+  if (!token.ok()) return UnknownTokenError();
   absl::MutexLock lock(&mu_);
   const auto name = names_by_id_.find(token->id);
-  if (name == names_by_id_.end()) return UnknownToken();
+  if (name == names_by_id_.end()) return UnknownTokenError();
   TokenRecord& record = records_.find(name->second)->second;
   // A caller without the right secret learns nothing about the token, not even that its id exists.
-  if (!TokenMatches(record, token->secret)) return UnknownToken();
+  if (!TokenMatches(record, token->secret)) return UnknownTokenError();
   TESSERA_RETURN_IF_ERROR(CheckValid(record, now));
   if (now - record.last_used >= kLastUseResolution) {
     record.last_used = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
@@ -96,7 +96,7 @@ absl::StatusOr<Caller> Tokens::Authenticate(absl::string_view text, absl::Time n
 absl::Status Tokens::Check(const std::string& name, absl::Time now) const {
   absl::MutexLock lock(&mu_);
   const auto found = records_.find(name);
-  return found == records_.end() ? UnknownToken() : CheckValid(found->second, now);
+  return found == records_.end() ? UnknownTokenError() : CheckValid(found->second, now);
 }
 
 // Checks the request, makes the token with its secret, and writes the file before it returns the
@@ -136,7 +136,7 @@ absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl
   core::MadeToken made;
   made.text = MakeToken(&record);
   made.info = InfoOf(record);
-  ByName next = records_;
+  RecordsByName next = records_;
   next[record.name] = std::move(record);
   TESSERA_RETURN_IF_ERROR(Persist(std::move(next)));
   return made;
@@ -171,7 +171,7 @@ absl::Status Tokens::Flush() {
   return has_unwritten_changes_ ? Persist(records_) : absl::OkStatus();
 }
 
-absl::Status Tokens::Persist(ByName records) {
+absl::Status Tokens::Persist(RecordsByName records) {
   std::vector<TokenRecord> list;
   for (const auto& [name, record] : records) list.push_back(record);
   if (const absl::Status written = ReplaceFile(path_, FormatTokenFile(list), /*is_private=*/true);

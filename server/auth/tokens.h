@@ -2,7 +2,7 @@
 // (base/token_file.h). Every change of a token replaces the file atomically.
 //
 // Thread-safe. Only one process at a time may write the file. The times of last use are written
-// with the next change or by Flush, so a crash loses those since then.
+// with the next change or by Flush, so a crash loses the times since then.
 #pragma once
 #include <map>
 #include <memory>
@@ -34,15 +34,15 @@ class Tokens final : public core::TokenStore {
   absl::Status Flush() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  using ByName = std::map<std::string, TokenRecord>;
+  using RecordsByName = std::map<std::string, TokenRecord>;
 
-  Tokens(std::string path, ByName records);
+  Tokens(std::string path, RecordsByName records);
   // Writes `records` to the file and, once the file is written, uses them.
-  absl::Status Persist(ByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Persist(RecordsByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;
   mutable absl::Mutex mu_;
-  ByName records_ ABSL_GUARDED_BY(mu_);
+  RecordsByName records_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::string> names_by_id_ ABSL_GUARDED_BY(mu_);
   bool has_unwritten_changes_ ABSL_GUARDED_BY(mu_) = false;
 };

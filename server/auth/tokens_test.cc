@@ -36,8 +36,8 @@ class TokensTest : public ::testing::Test {
   ~TokensTest() override { std::filesystem::remove_all(folder_); }
 
   std::string path() const { return folder_ + "/tokens"; }
-  NewToken Named(const std::string& name, Role role = Role::kUser,
-                 const std::string& tenant = "") const {
+  NewToken NewTokenNamed(const std::string& name, Role role = Role::kUser,
+                         const std::string& tenant = "") const {
     NewToken token;
     token.name = name;
     token.role = role;
@@ -50,18 +50,18 @@ class TokensTest : public ::testing::Test {
   std::unique_ptr<Tokens> tokens_;
 };
 
-TEST_F(TokensTest, ATokenSaysWhoCalls) {
-  const std::string text = Make(Named("ci", Role::kOperator, "team-a"));
+TEST_F(TokensTest, ATokenIdentifiesItsCaller) {
+  const std::string text = Make(NewTokenNamed("ci", Role::kOperator, "team-a"));
   const core::Caller caller = tokens_->Authenticate(text, kNow).value();
   EXPECT_EQ(caller.tenant, "team-a");
   EXPECT_EQ(caller.role, Role::kOperator);
   EXPECT_EQ(caller.token_name, "ci");
-  const std::string worker = Make(Named("join", Role::kWorker));
+  const std::string worker = Make(NewTokenNamed("join", Role::kWorker));
   EXPECT_EQ(tokens_->Authenticate(worker, kNow)->tenant, core::kSystemTenant);
 }
 
 TEST_F(TokensTest, WrongTokensAreUnknown) {
-  std::string text = Make(Named("ci"));
+  std::string text = Make(NewTokenNamed("ci"));
   text.back() = text.back() == '0' ? '1' : '0';
   for (const std::string& bad : {text, std::string("x"), std::string()})
     EXPECT_THAT(tokens_->Authenticate(bad, kNow),
@@ -69,7 +69,7 @@ TEST_F(TokensTest, WrongTokensAreUnknown) {
 }
 
 TEST_F(TokensTest, ATokenExpires) {
-  NewToken token = Named("short");
+  NewToken token = NewTokenNamed("short");
   token.time_to_live = absl::Minutes(1);
   const std::string text = Make(token);
   EXPECT_THAT(tokens_->Authenticate(text, kNow + absl::Seconds(59)), IsOk());
@@ -79,7 +79,7 @@ TEST_F(TokensTest, ATokenExpires) {
 }
 
 TEST_F(TokensTest, ARevokedTokenIsRefusedAtOnceAndAfterARestart) {
-  const std::string text = Make(Named("ci"));
+  const std::string text = Make(NewTokenNamed("ci"));
   EXPECT_TRUE(tokens_->Revoke("ci")->revoked);
   EXPECT_TRUE(tokens_->Revoke("ci")->revoked);
   EXPECT_THAT(tokens_->Authenticate(text, kNow), ReasonIs("TOKEN_REVOKED", "'ci'"));
@@ -88,15 +88,15 @@ TEST_F(TokensTest, ARevokedTokenIsRefusedAtOnceAndAfterARestart) {
   EXPECT_THAT(again->Authenticate(text, kNow), ReasonIs("TOKEN_REVOKED", ""));
 }
 
-TEST_F(TokensTest, WhatWasMadeIsThereAfterARestartAndItsSecretIsNotInTheFile) {
-  const std::string text = Make(Named("ci", Role::kAdmin));
+TEST_F(TokensTest, ATokenSurvivesARestartAndItsSecretIsNotInTheFile) {
+  const std::string text = Make(NewTokenNamed("ci", Role::kAdmin));
   EXPECT_THAT(Tokens::Open(path()).value()->Authenticate(text, kNow), IsOk());
   const std::string secret = ParseToken(text)->secret;
   EXPECT_THAT(ReadWholeFile(path()).value(), Not(HasSubstr(secret)));
 }
 
-TEST_F(TokensTest, TheListIsByNameAndSaysWhenAnyWasUsed) {
-  const std::string b = Make(Named("b")), a = Make(Named("a"));
+TEST_F(TokensTest, TheListIsSortedByNameAndHasTheTimesOfLastUse) {
+  const std::string b = Make(NewTokenNamed("b")), a = Make(NewTokenNamed("a"));
   EXPECT_THAT(tokens_->Authenticate(b, kNow + absl::Seconds(90)), IsOk());
   // A second use within the same minute does not change the time of last use.
   EXPECT_THAT(tokens_->Authenticate(b, kNow + absl::Seconds(100)), IsOk());
@@ -110,32 +110,34 @@ TEST_F(TokensTest, TheListIsByNameAndSaysWhenAnyWasUsed) {
   EXPECT_EQ(Tokens::Open(path()).value()->List()[1].last_used, kNow + absl::Seconds(90));
 }
 
-TEST_F(TokensTest, WhatCannotBeMadeIsSaid) {
-  Make(Named("ci"));
-  EXPECT_THAT(tokens_->Create(Named("ci"), kNow), ReasonIs("ALREADY_EXISTS", "'ci'"));
-  EXPECT_THAT(tokens_->Create(Named("No!"), kNow), ReasonIs("VALUE_ERROR", "name: expected"));
-  EXPECT_THAT(tokens_->Create(Named("x", Role::kUser, "A B"), kNow),
+TEST_F(TokensTest, CreateRefusesInvalidTokens) {
+  Make(NewTokenNamed("ci"));
+  EXPECT_THAT(tokens_->Create(NewTokenNamed("ci"), kNow), ReasonIs("ALREADY_EXISTS", "'ci'"));
+  EXPECT_THAT(tokens_->Create(NewTokenNamed("No!"), kNow),
+              ReasonIs("VALUE_ERROR", "name: expected"));
+  EXPECT_THAT(tokens_->Create(NewTokenNamed("x", Role::kUser, "A B"), kNow),
               ReasonIs("VALUE_ERROR", "tenant: expected"));
-  EXPECT_THAT(tokens_->Create(Named("x", Role::kUser, core::kSystemTenant), kNow),
+  EXPECT_THAT(tokens_->Create(NewTokenNamed("x", Role::kUser, core::kSystemTenant), kNow),
               ReasonIs("VALUE_ERROR", "coordinator's own"));
-  EXPECT_THAT(tokens_->Create(Named("x", Role::kWorker, "a"), kNow),
+  EXPECT_THAT(tokens_->Create(NewTokenNamed("x", Role::kWorker, "a"), kNow),
               ReasonIs("VALUE_ERROR", "has no tenant"));
-  NewToken brief = Named("x");
+  NewToken brief = NewTokenNamed("x");
   brief.time_to_live = absl::Milliseconds(1);
   EXPECT_THAT(tokens_->Create(brief, kNow), ReasonIs("VALUE_ERROR", "time_to_live"));
   EXPECT_THAT(tokens_->Revoke("y"), ReasonIs("TOKEN_NOT_FOUND", "'y'"));
 }
 
-TEST_F(TokensTest, WhatTheDiskDoesNotTakeIsNotMadeButRevokedAllTheSame) {
-  const std::string text = Make(Named("ci"));
+TEST_F(TokensTest, WithoutADiskCreateFailsAndRevokeStillTakesEffect) {
+  const std::string text = Make(NewTokenNamed("ci"));
   std::filesystem::remove_all(folder_);
-  EXPECT_THAT(tokens_->Create(Named("other"), kNow), ReasonIs("INTERNAL", "cannot be stored"));
+  EXPECT_THAT(tokens_->Create(NewTokenNamed("other"), kNow),
+              ReasonIs("INTERNAL", "cannot be stored"));
   EXPECT_EQ(tokens_->List().size(), 1u);
   EXPECT_THAT(tokens_->Revoke("ci"), ReasonIs("INTERNAL", "cannot be stored"));
   EXPECT_THAT(tokens_->Authenticate(text, kNow), ReasonIs("TOKEN_REVOKED", ""));
 }
 
-TEST_F(TokensTest, AFileThatOthersReadOrThatDoesNotReadIsRefused) {
+TEST_F(TokensTest, APublicOrUnreadableFileIsRefused) {
   ASSERT_EQ(chmod(path().c_str(), 0640), 0);
   EXPECT_THAT(Tokens::Open(path()), ReasonIs("VALUE_ERROR", "chmod 600"));
   ASSERT_THAT(ReplaceFile(path(), "x", true), IsOk());

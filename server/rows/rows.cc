@@ -105,9 +105,9 @@ state::Operation MessageOf(const s::Operation& record) {
   out.set_state(static_cast<int>(op.state));
   std::visit([&](const auto& work) { SetWork(work, &out); }, op.work);
   for (const auto& [executor, incarnation] : op.outstanding) {
-    state::Outstanding* const one = out.add_outstanding();
-    one->set_executor(executor);
-    one->set_incarnation(incarnation);
+    state::Outstanding* const outstanding = out.add_outstanding();
+    outstanding->set_executor(executor);
+    outstanding->set_incarnation(incarnation);
   }
   return out;
 }
@@ -156,10 +156,10 @@ absl::Status Read(const state::Array& from, s::ArrayRecord* to) {
     to->holders[holder.device()] = holder.incarnation();
   TESSERA_RETURN_IF_ERROR(ReadEnum(from.state(), s::ArrayState::kLost, &to->state));
   // Earlier builds stored the error as "array 7 is lost ...". The record now begins with "lost".
-  const std::string_view said = ToStd(to->error.message());
-  const size_t lost = said.find(" is lost");
-  if (to->state == s::ArrayState::kLost && lost != said.npos && said.rfind("array ", 0) == 0)
-    to->error = MakeError(KindOf(to->error), std::string(said.substr(lost + 4)));
+  const std::string_view message = ToStd(to->error.message());
+  const size_t lost = message.find(" is lost");
+  if (to->state == s::ArrayState::kLost && lost != message.npos && message.rfind("array ", 0) == 0)
+    to->error = MakeError(KindOf(to->error), std::string(message.substr(lost + 4)));
   return absl::OkStatus();
 }
 
@@ -184,8 +184,8 @@ absl::Status Read(const state::Operation& from, s::Operation* to) {
   TESSERA_RETURN_IF_ERROR(serial::ReadFields(from, kNoLimits, to));
   TESSERA_RETURN_IF_ERROR(ReadWork(from, &to->work));
   to->client_session_id = from.session_name();
-  for (const state::Outstanding& one : from.outstanding())
-    to->outstanding[one.executor()] = one.incarnation();
+  for (const state::Outstanding& outstanding : from.outstanding())
+    to->outstanding[outstanding.executor()] = outstanding.incarnation();
   TESSERA_RETURN_IF_ERROR(ReadEnum(from.kind(), api::OperationKind::kLoad, &to->kind));
   return ReadEnum(from.state(), api::OperationState::kCancelled, &to->state);
 }
@@ -215,7 +215,7 @@ absl::Status ReadInto(const std::string& bytes, s::RowChange* row) {
 }
 
 // Reads the row's value into a record of its kind. The id of an operation and the name of an
-// executor are in the row's key only, so that they are copied from there. Uploaded programs have no
+// executor are only in the row's key, and are copied from there. Uploaded programs have no
 // list of fields, because their bytes are shared and not copied.
 absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
   switch (from.kind) {

@@ -162,7 +162,7 @@ RowChange AProgram() {
 
 // Checks that the change is the same after encoding, decoding and encoding again. Returns the
 // decoded change.
-RowChange Again(const RowChange& change) {
+RowChange RoundTrip(const RowChange& change) {
   const std::vector<core::Row> rows = Encode({change});
   auto decoded = Decode(rows);
   EXPECT_THAT(decoded.status(), IsOk());
@@ -185,11 +185,11 @@ TEST(Rows, ALostArrayOfAnEarlierBuildNamesItselfOnce) {
   EXPECT_THAT(array.error, ReasonIs("WORKER_LOST"));
 }
 
-TEST(Rows, EveryRecordComesBackAsItWas) {
-  const auto session = std::get<scheduler::Session>(Again(ASession()).record);
+TEST(Rows, EveryRecordSurvivesARoundTrip) {
+  const auto session = std::get<scheduler::Session>(RoundTrip(ASession()).record);
   EXPECT_EQ(session.display_name, "notebook");
   EXPECT_EQ(session.lease, absl::Seconds(30));
-  const auto array = std::get<scheduler::ArrayRecord>(Again(AnArray()).record);
+  const auto array = std::get<scheduler::ArrayRecord>(RoundTrip(AnArray()).record);
   EXPECT_EQ(array.spec->shape, Spec()->shape);
   EXPECT_EQ(array.spec->placement.devices, Spec()->placement.devices);
   EXPECT_EQ(array.state, scheduler::ArrayState::kLost);
@@ -197,33 +197,33 @@ TEST(Rows, EveryRecordComesBackAsItWas) {
   EXPECT_TRUE((array.holders == scheduler::IdMap<uint64_t>{{4, 11}, {5, 12}}));
   EXPECT_TRUE(array.deleted);
   EXPECT_EQ(array.donated_to, 9u);
-  const auto x = std::get<scheduler::Executable>(Again(AnExecutable()).record);
+  const auto x = std::get<scheduler::Executable>(RoundTrip(AnExecutable()).record);
   EXPECT_EQ(x.key, "a|hash@4,5");
   EXPECT_EQ(x.plan->device_program->ops.size(), 1u);
   EXPECT_EQ(x.plan->in[0].spec, AlongX());
   EXPECT_EQ(x.plan->collectives[0].bytes_per_device, 4096);
   EXPECT_EQ(x.plan->explain_text, "text");
-  EXPECT_TRUE(std::get<scheduler::Worker>(Again(AWorker()).record).draining);
-  const auto executor = std::get<scheduler::Executor>(Again(AnExecutor()).record);
+  EXPECT_TRUE(std::get<scheduler::Worker>(RoundTrip(AWorker()).record).draining);
+  const auto executor = std::get<scheduler::Executor>(RoundTrip(AnExecutor()).record);
   EXPECT_EQ(executor.info.files_folder, "id");
   EXPECT_EQ(executor.lost_reason, "killed");
-  EXPECT_EQ(std::get<scheduler::NamedMesh>(Again(AMesh()).record).devices.size(), 2u);
-  const auto answer = std::get<scheduler::AnswerRecord>(Again(AnAnswer()).record);
+  EXPECT_EQ(std::get<scheduler::NamedMesh>(RoundTrip(AMesh()).record).devices.size(), 2u);
+  const auto answer = std::get<scheduler::AnswerRecord>(RoundTrip(AnAnswer()).record);
   EXPECT_EQ(answer.tenant, "a");
   EXPECT_EQ(answer.call, scheduler::CallKind::kExecute);
   EXPECT_EQ(answer.request_id, "id");
   EXPECT_EQ(answer.payload, std::string("\x00\xff", 2));
   EXPECT_EQ(answer.made, 9u);
   EXPECT_THAT(answer.arrays, ::testing::ElementsAre(10, 11));
-  EXPECT_EQ(std::get<scheduler::UploadedProgram>(Again(AProgram()).record).format,
+  EXPECT_EQ(std::get<scheduler::UploadedProgram>(RoundTrip(AProgram()).record).format,
             scheduler::ProgramFormat::kStablehlo);
-  EXPECT_EQ(*std::get<scheduler::UploadedProgram>(Again(AProgram()).record).bytes,
+  EXPECT_EQ(*std::get<scheduler::UploadedProgram>(RoundTrip(AProgram()).record).bytes,
             std::string("\x00\xff", 2));
 }
 
 TEST(Rows, TheTimesOfAnOperationBecomeThoseOfTheWallClock) {
   const auto op = std::get<scheduler::Operation>(
-      Again(
+      RoundTrip(
           AnOperation(scheduler::Run{.executable = 12, .donate = {true, false}, .originals = {4}}))
           .record);
   EXPECT_EQ(op.created, At(1'000'010));
@@ -238,30 +238,30 @@ TEST(Rows, TheTimesOfAnOperationBecomeThoseOfTheWallClock) {
   EXPECT_TRUE(op.inputs_gone);
 }
 
-TEST(Rows, EveryKindOfWorkComesBack) {
+TEST(Rows, EveryKindOfWorkSurvivesARoundTrip) {
   const std::vector<api::FileArrayInfo> arrays = {{"x", ir::DType::kS32, {2}}};
-  Again(AnOperation(scheduler::Transfer{}));
-  const auto save =
-      std::get<scheduler::Save>(std::get<scheduler::Operation>(
-                                    Again(AnOperation(scheduler::Save{"a/f", true, arrays})).record)
-                                    .work);
+  RoundTrip(AnOperation(scheduler::Transfer{}));
+  const auto save = std::get<scheduler::Save>(
+      std::get<scheduler::Operation>(
+          RoundTrip(AnOperation(scheduler::Save{"a/f", true, arrays})).record)
+          .work);
   EXPECT_EQ(save.path, "a/f");
   EXPECT_TRUE(save.overwrite);
   EXPECT_EQ(save.arrays, arrays);
   const auto load = std::get<scheduler::Load>(
-      std::get<scheduler::Operation>(Again(AnOperation(scheduler::Load{"a/f", arrays})).record)
+      std::get<scheduler::Operation>(RoundTrip(AnOperation(scheduler::Load{"a/f", arrays})).record)
           .work);
   EXPECT_EQ(load.arrays, arrays);
 }
 
-TEST(Rows, WhatHasGoneHasNoValue) {
+TEST(Rows, ADeletedRecordHasNoValue) {
   const std::vector<core::Row> rows = Encode({RowChange{{RowKind::kArray, 8}, {}}});
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].key, core::IdKey(8));
   EXPECT_FALSE(rows[0].value.has_value());
 }
 
-TEST(Rows, OneThatDoesNotReadIsNamed) {
+TEST(Rows, AnErrorNamesTheRowThatCannotBeRead) {
   std::vector<core::Row> rows = Encode({AnArray()});
   rows[0].value = "\xff\xff";
   EXPECT_THAT(Decode(rows).status(), ReasonIs("STORE_FAILED", "a row of array"));
