@@ -76,7 +76,7 @@ std::string Checker::EventName(size_t kind) {
   return kind < kEvents ? kEventNames[kind] : kReportNames[kind - kEvents];
 }
 
-void Checker::FaultIsOn(FaultKind kind, absl::Duration time) {
+void Checker::OnFault(FaultKind kind, absl::Duration time) {
   absl::Time& until = active_until_[static_cast<size_t>(kind)];
   until = std::max(until, world_->now() + time);
   clock_stepped_ |= kind == FaultKind::kClockAhead || kind == FaultKind::kClockBack;
@@ -94,25 +94,26 @@ bool Checker::IsExcused(const std::string& executor, uint64_t incarnation) const
 }
 
 void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
-  absl::Time& silent = silent_until_.try_emplace(worker, absl::InfinitePast()).first->second;
+  absl::Time& silent =
+      silence_excused_until_.try_emplace(worker, absl::InfinitePast()).first->second;
   // While the coordinator is deaf it hears nothing, and a silence counts for it only afterwards.
   silent = std::max(silent, until + std::max(deaf_until_ - world_->now(), absl::ZeroDuration()));
 }
 
 void Checker::CoordinatorIsDeaf(absl::Duration time) {
-  for (auto& [worker, until] : silent_until_)
+  for (auto& [worker, until] : silence_excused_until_)
     if (until >= world_->now()) until += time;
   deaf_until_ = std::max(deaf_until_, world_->now() + time);
 }
 
-void Checker::Silent(const std::string& worker) {
-  const auto excused = silent_until_.find(worker);
-  if (excused == silent_until_.end() || excused->second < world_->now())
+void Checker::OnCountedAsAway(const std::string& worker) {
+  const auto excused = silence_excused_until_.find(worker);
+  if (excused == silence_excused_until_.end() || excused->second < world_->now())
     world_->Violate("worker ", worker, " is taken for away, and it was not silent");
 }
 
-void Checker::LaunchBegins(uint64_t launch, const std::string& executor, uint64_t incarnation) {
-  if (!runs_.emplace(launch, executor, incarnation).second)
+void Checker::OnLaunchBegin(uint64_t launch, const std::string& executor, uint64_t incarnation) {
+  if (!begun_launches_.emplace(launch, executor, incarnation).second)
     world_->Violate(executor, " runs launch ", launch, " twice");
 }
 
@@ -209,13 +210,13 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
     consumed =
         op == state.order.operations().end() || op->second.error.ok() || op->second.inputs_gone;
   }
-  if (array == nullptr ? !consumed : array->deleted && !donated) deleted_.insert(row.key.id);
+  if (array == nullptr ? !consumed : array->deleted && !donated) deleted_arrays_.insert(row.key.id);
   if (donated) donated_[row.key.id] = array->donated_to;
   if (array != nullptr && !donated) donated_.erase(row.key.id);
-  if (array == nullptr || deleted_.count(row.key.id) > 0 ||
+  if (array == nullptr || deleted_arrays_.count(row.key.id) > 0 ||
       array->state != scheduler::ArrayState::kLost)
     return;
-  if (!lost_.insert(row.key.id).second) return;
+  if (!lost_arrays_.insert(row.key.id).second) return;
   const bool excused =
       given_up_.count(row.key.id) > 0 ||
       std::any_of(array->holders.begin(), array->holders.end(), [&](const auto& holder) {
@@ -227,21 +228,21 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
                     std::string(array->error.message()));
 }
 
-void Checker::Acknowledged(const char* what, uint64_t id) {
-  if (!given_.emplace(what, id).second) world_->Violate(what, " ", id, " is given twice");
+void Checker::OnAcknowledged(const char* what, uint64_t id) {
+  if (!given_ids_.emplace(what, id).second) world_->Violate(what, " ", id, " is given twice");
 }
 
-void Checker::Accepted(uint64_t operation) {
-  Acknowledged("operation", operation);
-  operations_[operation].number = ++accepted_;
-  open_.insert(operation);
+void Checker::OnAccepted(uint64_t operation) {
+  OnAcknowledged("operation", operation);
+  operations_[operation].number = ++num_accepted_;
+  open_operations_.insert(operation);
 }
 
-void Checker::Ended(uint64_t operation, api::OperationState state, const absl::Status& error) {
+void Checker::OnEnded(uint64_t operation, api::OperationState state, const absl::Status& error) {
   if (state < api::OperationState::kDone) return;
   Operation& op = operations_[operation];
   const std::string text(ReasonOf(error));
-  open_.erase(operation);
+  open_operations_.erase(operation);
   if (op.state >= api::OperationState::kDone && (op.state != state || op.error != text))
     return world_->Violate("operation ", operation, " ended with state ",
                            static_cast<int>(op.state), " (", op.error, "), and now has state ",
@@ -256,35 +257,36 @@ void Checker::Ended(uint64_t operation, api::OperationState state, const absl::S
     world_->Violate("operation ", operation, " succeeded, and has not consumed its arguments");
 }
 
-void Checker::GaveBack(uint64_t operation) {
+void Checker::OnGivenBack(uint64_t operation) {
   Operation& op = operations_[operation];
   op.gave_back = true;
   if (op.state == api::OperationState::kDone)
     world_->Violate("operation ", operation, " succeeded, and has not consumed its arguments");
 }
 
-void Checker::Owns(const std::string& tenant, uint64_t array) {
+void Checker::OnOwned(const std::string& tenant, uint64_t array) {
   constexpr size_t kOwnedMax = 32;
   if (owned_.size() == kOwnedMax) owned_.erase(owned_.begin());
   owned_.emplace_back(tenant, array);
 }
 
-uint64_t Checker::OfAnother(const std::string& tenant, Random& random) const {
+uint64_t Checker::ArrayOfAnotherTenant(const std::string& tenant, Random& random) const {
   if (owned_.empty()) return 0;
   const auto& [owner, array] = owned_[random.Below(static_cast<int64_t>(owned_.size()))];
   return owner == tenant ? 0 : array;
 }
 
-void Checker::Forgotten(uint64_t operation) {
+void Checker::OnForgotten(uint64_t operation) {
   // The coordinator keeps kOperationsKept records, but not every record is an accepted operation.
   // Copies of the arguments of an operation, at most two, have records of their own, and so have
   // operations whose acknowledgement was lost.
   constexpr int64_t kRecordsOfEach = 4;
-  open_.erase(operation);
+  open_operations_.erase(operation);
   const auto op = operations_.find(operation);
   // After a restart, records are in the order of the wall clock.
   if (clock_stepped_) return;
-  if (op == operations_.end() || kRecordsOfEach * (accepted_ - op->second.number) < kOperationsKept)
+  if (op == operations_.end() ||
+      kRecordsOfEach * (num_accepted_ - op->second.number) < kOperationsKept)
     world_->Violate("operation ", operation, " was accepted and is unknown");
 }
 

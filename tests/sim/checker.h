@@ -49,7 +49,7 @@ class Checker {
   explicit Checker(World* world) : world_(world) {}
 
   // ---- The machines. ----
-  void FaultIsOn(FaultKind kind, absl::Duration time);
+  void OnFault(FaultKind kind, absl::Duration time);
   // Until this time, the executor's process may be counted as lost, because it is cut off or
   // suspended. Calls for the same process add up: the latest time counts. InfiniteFuture means that
   // the process has died.
@@ -62,7 +62,7 @@ class Checker {
   // the excuses for silences last longer by it.
   void CoordinatorIsDeaf(absl::Duration time);
   // The process of an executor begins a launch.
-  void LaunchBegins(uint64_t launch, const std::string& executor, uint64_t incarnation);
+  void OnLaunchBegin(uint64_t launch, const std::string& executor, uint64_t incarnation);
 
   // ---- The coordinator. ----
   void BeforeStep(const scheduler::Event& event, const scheduler::State& state);
@@ -70,30 +70,30 @@ class Checker {
               const scheduler::State& state);
 
   // The coordinator takes a worker to be away, because it has heard nothing from the worker.
-  void Silent(const std::string& worker);
+  void OnCountedAsAway(const std::string& worker);
 
   // ---- What clients are told. ----
   // A new object was acknowledged; `what` is its kind, for example "array".
-  void Acknowledged(const char* what, uint64_t id);
-  void Accepted(uint64_t operation);
+  void OnAcknowledged(const char* what, uint64_t id);
+  void OnAccepted(uint64_t operation);
   // The operation was seen to have ended, in this state and with this error.
-  void Ended(uint64_t operation, api::OperationState state, const absl::Status& error);
+  void OnEnded(uint64_t operation, api::OperationState state, const absl::Status& error);
   // The coordinator has answered that it does not know the operation. The coordinator may have
   // dropped the operation's record only if enough operations came after it (kOperationsKept).
-  void Forgotten(uint64_t operation);
+  void OnForgotten(uint64_t operation);
   // The client of the operation is gone, so no client will see how it ends.
-  void Abandoned(uint64_t operation) { open_.erase(operation); }
+  void OnAbandoned(uint64_t operation) { open_operations_.erase(operation); }
   // An argument that was donated to the operation is back.
-  void GaveBack(uint64_t operation);
+  void OnGivenBack(uint64_t operation);
   // Returns whether the operation was seen to have succeeded.
   bool IsDone(uint64_t operation) const;
-  const std::set<uint64_t>& open() const { return open_; }
+  const std::set<uint64_t>& open_operations() const { return open_operations_; }
 
-  void Owns(const std::string& tenant, uint64_t array);
+  void OnOwned(const std::string& tenant, uint64_t array);
   // Returns an array of another tenant, or 0 if none is known.
-  uint64_t OfAnother(const std::string& tenant, Random& random) const;
+  uint64_t ArrayOfAnotherTenant(const std::string& tenant, Random& random) const;
 
-  int64_t operations() const { return accepted_; }
+  int64_t num_accepted() const { return num_accepted_; }
   const Coverage& coverage() const { return coverage_; }
 
  private:
@@ -106,16 +106,16 @@ class Checker {
   Coverage coverage_ = {};
   bool clock_stepped_ = false;
   std::map<std::pair<std::string, uint64_t>, absl::Time> excused_;
-  std::map<std::string, absl::Time> silent_until_;
+  std::map<std::string, absl::Time> silence_excused_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // until then the coordinator hears nothing
-  std::set<std::tuple<uint64_t, std::string, uint64_t>> runs_;
+  std::set<std::tuple<uint64_t, std::string, uint64_t>> begun_launches_;
   std::set<uint64_t> given_up_;           // arrays of the worker that the current step deletes
-  std::set<uint64_t> lost_;               // arrays that are lost
-  std::set<uint64_t> deleted_;            // arrays whose deletion has begun; a restart may undo it
+  std::set<uint64_t> lost_arrays_;        // arrays that are lost
+  std::set<uint64_t> deleted_arrays_;     // arrays whose deletion has begun; a restart may undo it
   std::map<uint64_t, uint64_t> donated_;  // array -> the operation that it was donated to
   std::set<uint64_t> failed_communicators_;
-  std::set<std::pair<std::string, uint64_t>> given_;
-  int64_t accepted_ = 0;
+  std::set<std::pair<std::string, uint64_t>> given_ids_;
+  int64_t num_accepted_ = 0;
   struct Operation {
     int64_t number = 0;  // position among the accepted operations
     api::OperationState state = api::OperationState::kPending;
@@ -124,7 +124,7 @@ class Checker {
   };
   std::map<uint64_t, Operation> operations_;
   std::vector<std::pair<std::string, uint64_t>> owned_;  // tenants and some of their newest arrays
-  std::set<uint64_t> open_;  // operations that have not been seen to end
+  std::set<uint64_t> open_operations_;  // operations that have not been seen to end
 };
 
 }  // namespace tessera::sim

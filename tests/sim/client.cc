@@ -32,7 +32,7 @@ Client::Client(World* world, Coordinator* coordinator, Checker* checker, int ind
 
 void Client::Kill() {
   world_->Log(caller_.tenant, "'s client dies");
-  const uint64_t session = session_, hold = holds_;
+  const uint64_t session = session_, hold = hold_id_;
   // The coordinator notices the end of the connection.
   world_->After(world_->random().Within(absl::ZeroDuration(), absl::Seconds(10)),
                 [this, session, hold] {
@@ -41,15 +41,15 @@ void Client::Kill() {
                 });
   ++life_;
   session_ = 0;
-  open_.clear();
+  open_calls_.clear();
   programs_.clear();
   arrays_.clear();
-  deleted_ = 0;
+  last_deleted_ = 0;
   donated_.clear();
-  uploaded_.clear();
-  dropped_.clear();
+  uploaded_programs_.clear();
+  dropped_programs_.clear();
   files_.clear();
-  for (uint64_t operation : std::exchange(operations_, {})) checker_->Abandoned(operation);
+  for (uint64_t operation : std::exchange(operations_, {})) checker_->OnAbandoned(operation);
   world_->After(world_->random().Within(absl::Milliseconds(100), absl::Seconds(5)),
                 [this, life = life_] {
                   if (life == life_) OpenSession();
@@ -58,7 +58,7 @@ void Client::Kill() {
 
 // ---- Calls. -------------------------------------------------------------------------------------
 
-bool Client::Unknown(const absl::Status& status) {
+bool Client::IsEffectUnknown(const absl::Status& status) {
   if (status.ok()) return false;
   const ErrorKind kind = KindOf(status);
   return ReasonOf(status).empty() || kind == ErrorKind::kDiskFull ||
@@ -66,27 +66,27 @@ bool Client::Unknown(const absl::Status& status) {
          kind == ErrorKind::kServerStopping;
 }
 
-int64_t Client::OpenFor(absl::Duration time) const {
-  return std::distance(open_.begin(), open_.lower_bound(world_->now() - time));
+int64_t Client::NumOpenFor(absl::Duration time) const {
+  return std::distance(open_calls_.begin(), open_calls_.lower_bound(world_->now() - time));
 }
 
-void Client::Begin(CallRef call) {
-  call->began = world_->now();
+void Client::BeginCall(CallRef call) {
+  call->began_at = world_->now();
   call->life = life_;
-  open_.insert(call->began);
+  open_calls_.insert(call->began_at);
   Attempt(call);
 }
 
 void Client::Attempt(const CallRef& call) {
   if (call->ended || call->life != life_) return;
-  call->attempted = world_->now();
-  ++call->under_way;
+  call->attempted_at = world_->now();
+  ++call->copies_under_way;
   world_->After(path_.Delay(), [this, call] { Deliver(call); });
-  if (world_->now() < duplicates_until_ && call->repeats && ++call->under_way > 0)
+  if (world_->now() < duplicates_until_ && call->repeats && ++call->copies_under_way > 0)
     world_->After(world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(300)),
                   [this, call] { Deliver(call); });
-  world_->After(kPatience, [this, call, attempted = call->attempted] {
-    if (call->attempted == attempted) Unanswered(call, absl::ZeroDuration());
+  world_->After(kPatience, [this, call, attempted = call->attempted_at] {
+    if (call->attempted_at == attempted) OnUnanswered(call, absl::ZeroDuration());
   });
 }
 
@@ -94,15 +94,15 @@ void Client::Deliver(const CallRef& call) {
   Random& random = world_->random();
   Process* const process = coordinator_->current();
   const bool blocked = path_.blocked(/*up=*/true);
-  if (blocked || process == nullptr) --call->under_way;
-  if (blocked) return Unanswered(call, random.Within(kNoticeMin, kNoticeMax));
-  if (process == nullptr) return Unanswered(call, absl::Milliseconds(20));
+  if (blocked || process == nullptr) --call->copies_under_way;
+  if (blocked) return OnUnanswered(call, random.Within(kNoticeMin, kNoticeMax));
+  if (process == nullptr) return OnUnanswered(call, absl::Milliseconds(20));
   const auto lost = [this, call] {
-    --call->under_way;
-    Unanswered(call, absl::ZeroDuration());
+    --call->copies_under_way;
+    OnUnanswered(call, absl::ZeroDuration());
   };
   const auto done = [this, call](const scheduler::Reply& reply) {
-    --call->under_way;
+    --call->copies_under_way;
     Receive(call, reply);
   };
   call->send(process, done, lost);
@@ -111,43 +111,44 @@ void Client::Deliver(const CallRef& call) {
 void Client::Receive(const CallRef& call, const scheduler::Reply& reply) {
   if (call->life != life_ || call->ended) return;
   const absl::Time answered = world_->now();
-  if (call->attempted != absl::InfinitePast() && answered - call->attempted > kAnswerMax)
+  if (call->attempted_at != absl::InfinitePast() && answered - call->attempted_at > kAnswerMax)
     world_->Violate(call->what, " was answered after ",
-                    absl::FormatDuration(answered - call->attempted));
+                    absl::FormatDuration(answered - call->attempted_at));
   world_->After(path_.Delay(), [this, call, reply, answered] {
     if (path_.blocked(/*up=*/false) || world_->now() < replies_lost_until_)
-      return Unanswered(call, world_->random().Within(kNoticeMin, kNoticeMax));
+      return OnUnanswered(call, world_->random().Within(kNoticeMin, kNoticeMax));
     world_->After(paused_until_ - world_->now(), [this, call, reply, answered] {
       if (call->life != life_ || call->ended) return;
-      if (Unknown(reply.status)) return Unanswered(call, absl::ZeroDuration());
+      if (IsEffectUnknown(reply.status)) return OnUnanswered(call, absl::ZeroDuration());
       // If this copy of the call is refused, another copy that arrives later may still be accepted.
-      if (!reply.status.ok() && call->under_way > 0) return Unanswered(call, absl::ZeroDuration());
-      answered_ = answered;
+      if (!reply.status.ok() && call->copies_under_way > 0)
+        return OnUnanswered(call, absl::ZeroDuration());
+      answered_at_ = answered;
       End(call, reply);
     });
   });
 }
 
-void Client::Unanswered(const CallRef& call, absl::Duration notice) {
+void Client::OnUnanswered(const CallRef& call, absl::Duration notice) {
   if (call->life != life_ || call->ended) return;
   const absl::Duration pause =
       notice + world_->random().Within(absl::Milliseconds(50), absl::Milliseconds(800));
-  if (call->repeats && world_->now() - call->began < kGiveUp) {
-    call->attempted = absl::InfinitePast();
+  if (call->repeats && world_->now() - call->began_at < kGiveUp) {
+    call->attempted_at = absl::InfinitePast();
     return world_->After(pause, [this, call] {
-      if (call->attempted == absl::InfinitePast()) Attempt(call);
+      if (call->attempted_at == absl::InfinitePast()) Attempt(call);
     });
   }
   world_->After(notice, [this, call] {
     if (call->life != life_ || call->ended) return;
-    answered_ = world_->now();
+    answered_at_ = world_->now();
     End(call, {.request = 0, .status = absl::UnavailableError("no answer"), .body = {}});
   });
 }
 
 void Client::End(const CallRef& call, const scheduler::Reply& reply) {
   call->ended = true;
-  open_.erase(open_.find(call->began));
+  open_calls_.erase(open_calls_.find(call->began_at));
   world_->Log(caller_.tenant, " ", call->what, ": ",
               reply.status.ok()                ? "OK"
               : ReasonOf(reply.status).empty() ? "unanswered"
@@ -171,18 +172,18 @@ void Client::OpenSession() {
         if (life == life_) OpenSession();
       });
     session_ = std::get<scheduler::SessionInfo>(reply.body).id;
-    checker_->Acknowledged("session", session_);
+    checker_->OnAcknowledged("session", session_);
     safe_until_ = sent + kSessionLease;
     not_counted_ = coordinator_->not_counted();
-    Hold();
-    Renew();
+    KeepHolding();
+    KeepRenewing();
   });
 }
 
-void Client::Renew() {
+void Client::KeepRenewing() {
   world_->After(kRenewal, [this, life = life_, session = session_] {
     if (life != life_ || session != session_) return;
-    Renew();
+    KeepRenewing();
     if (world_->now() < paused_until_) return;
     scheduler::GetSession e;
     e.session = session;
@@ -194,24 +195,24 @@ void Client::Renew() {
         safe_until_ = std::max(safe_until_, sent + kSessionLease);
         not_counted_ = coordinator_->not_counted();
       } else if (KindOf(reply.status) == ErrorKind::kSessionNotFound) {
-        SessionLost(session);
+        OnSessionLost(session);
       }
     });
   });
 }
 
-void Client::Hold() {
+void Client::KeepHolding() {
   Process* const process = coordinator_->current();
   const auto again = [this, life = life_, session = session_](absl::Duration after) {
     world_->After(after, [this, life, session] {
-      if (life == life_ && session == session_) Hold();
+      if (life == life_ && session == session_) KeepHolding();
     });
   };
   if (process == nullptr || path_.blocked(/*up=*/true)) return again(absl::Milliseconds(500));
   scheduler::HoldSession e;
   e.caller = caller_;
   e.session = session_;
-  e.hold = holds_ = ++requests_ * 16 + static_cast<uint64_t>(index_);
+  e.hold = hold_id_ = ++last_request_ * 16 + static_cast<uint64_t>(index_);
   process->CallToEnd(
       e, [](const scheduler::Reply&) {},
       [again](const scheduler::Reply&) { again(absl::Seconds(2)); },
@@ -219,10 +220,10 @@ void Client::Hold() {
 }
 
 bool Client::IsSafe(uint64_t session) const {
-  return session == 0 || (session == session_ && answered_ < safe_until_ + NotCounted());
+  return session == 0 || (session == session_ && answered_at_ < safe_until_ + NotCounted());
 }
 
-void Client::SessionLost(uint64_t session) {
+void Client::OnSessionLost(uint64_t session) {
   if (session != session_) return;
   if (IsSafe(session)) world_->Violate("session ", session, " is gone before its lease ends");
   session_ = 0;

@@ -18,7 +18,7 @@ inline constexpr bool kIdempotent =
     !std::is_same_v<E, scheduler::SaveArrays> && !std::is_same_v<E, scheduler::LoadArrays>;
 
 template <class E>
-void Client::Ask(const std::string& what, E event, Then then) {
+void Client::Ask(const std::string& what, E event, ReplyFn then) {
   event.caller = caller_;
   const auto call = std::make_shared<Call>();
   call->what = what;
@@ -27,14 +27,14 @@ void Client::Ask(const std::string& what, E event, Then then) {
   // With a request id, the scheduler recognises a repetition of any call.
   if constexpr (requires { event.request_id.text; }) {
     call->repeats = true;
-    event.request_id.text = absl::StrCat(caller_.tenant, "-", ++requests_);
+    event.request_id.text = absl::StrCat(caller_.tenant, "-", ++last_request_);
     event.request_id.payload = what;
   }
-  call->send = [event = std::move(event)](Process* process, Process::Done done,
-                                          Process::Lost lost) {
+  call->send = [event = std::move(event)](Process* process, Process::ReplyFn done,
+                                          Process::LostFn lost) {
     process->Call(event, std::move(done), std::move(lost));
   };
-  Begin(call);
+  BeginCall(call);
 }
 
 }  // namespace tessera::sim

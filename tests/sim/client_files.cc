@@ -17,14 +17,14 @@ constexpr size_t kFilesMax = 8;
 void Client::HandleFiles() {
   Random& random = world_->random();
   if (files_.size() < kFilesMax && random.OneIn(4)) {
-    const std::string path = absl::StrCat("f", life_, "-", ++requests_, ".safetensors");
+    const std::string path = absl::StrCat("f", life_, "-", ++last_request_, ".safetensors");
     files_[path].is_new = true;
     return Save(path);
   }
   if (files_.empty()) return;
   auto it = files_.begin();
   std::advance(it, random.Below(static_cast<int64_t>(files_.size())));
-  if (random.OneIn(5)) return LookAt(it->first);
+  if (random.OneIn(5)) return DescribeSavedFile(it->first);
   if (!it->second.is_free()) return;
   if (random.OneIn(16)) {
     files_.erase(it);
@@ -54,17 +54,17 @@ void Client::Save(const std::string& path) {
   if (e.arrays.empty()) return;
   const bool was_there = file.is_there;
   file.is_there = false;
-  file.asked = true;
+  file.has_open_call = true;
   Ask(absl::StrCat("save to ", path), e, [=, this](const scheduler::Reply& reply) {
     if (reply.status.ok()) {
       const uint64_t operation = std::get<api::Operation>(reply.body).id;
-      checker_->Accepted(operation);
+      checker_->OnAccepted(operation);
       operations_.insert(operation);
     }
     const auto it = files_.find(path);
     if (it == files_.end()) return;
     File& saved = it->second;
-    saved.asked = false;
+    saved.has_open_call = false;
     if (reply.status.ok()) {
       saved.save = std::get<api::Operation>(reply.body).id;
       saved.values = values;
@@ -80,7 +80,7 @@ void Client::Save(const std::string& path) {
   });
 }
 
-void Client::FileSeen(const api::Operation& operation, bool known) {
+void Client::UpdateFiles(const api::Operation& operation, bool known) {
   const bool done = known && operation.state == api::OperationState::kDone;
   const bool failed = known && !done;
   const ErrorKind kind = failed ? KindOf(operation.error) : ErrorKind::kCancelled;
@@ -102,7 +102,7 @@ void Client::FileSeen(const api::Operation& operation, bool known) {
   }
 }
 
-void Client::LookAt(const std::string& path) {
+void Client::DescribeSavedFile(const std::string& path) {
   scheduler::DescribeFile e;
   e.path = path;
   const File was = files_.at(path);
@@ -136,19 +136,19 @@ void Client::Load(const std::string& path) {
   e.path = path;
   for (const auto& [name, value] : file.values)
     e.arrays.push_back({name, AnyProgram().in[0].placement});
-  file.asked = true;
+  file.has_open_call = true;
   const std::map<std::string, double> values = file.values;
   Ask(absl::StrCat("load from ", path), e, [=, this](const scheduler::Reply& reply) {
     const auto it = files_.find(path);
-    if (it != files_.end()) it->second.asked = false;
+    if (it != files_.end()) it->second.has_open_call = false;
     if (!reply.status.ok()) {
-      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) SessionLost(e.session);
+      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) OnSessionLost(e.session);
       if (KindOf(reply.status) == ErrorKind::kFileNotFound && it != files_.end())
         world_->Violate("file ", path, " was saved, and cannot be loaded");
       return;
     }
     const auto& made = std::get<scheduler::PendingArrays>(reply.body);
-    checker_->Accepted(made.operation.id);
+    checker_->OnAccepted(made.operation.id);
     operations_.insert(made.operation.id);
     if (it != files_.end()) {
       it->second.loads.insert(made.operation.id);
@@ -156,8 +156,8 @@ void Client::Load(const std::string& path) {
     }
     auto value = values.begin();
     for (const scheduler::ArrayInfo& info : made.arrays) {
-      checker_->Acknowledged("array", info.array);
-      checker_->Owns(caller_.tenant, info.array);
+      checker_->OnAcknowledged("array", info.array);
+      checker_->OnOwned(caller_.tenant, info.array);
       if (e.session == session_)
         arrays_[info.array] = {value->second, *info.spec, e.session, made.operation.id};
       ++value;

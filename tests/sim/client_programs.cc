@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kUploadedMax = 6;
 constexpr size_t kChunk = 7;
 constexpr int kChunksMax = 40;  // number of chunks per upload, including those that are sent again
-constexpr int64_t kAsk = -1;    // in place of an offset: only asks for the progress
+constexpr int64_t kOnlyProgress = -1;  // in place of an offset: only asks for the progress
 constexpr char kNoProgram[] = "no program";
 
 bool IsProgram(const std::string& bytes) { return !absl::StartsWith(bytes, kNoProgram); }
@@ -30,15 +30,15 @@ scheduler::ProgramFormat FormatOf(const std::string& bytes) {
 
 void Client::HandlePrograms() {
   Random& random = world_->random();
-  if (uploaded_.empty() || (uploaded_.size() < kUploadedMax && random.OneIn(3))) {
+  if (uploaded_programs_.empty() || (uploaded_programs_.size() < kUploadedMax && random.OneIn(3))) {
     // No two uploads have the same bytes, so that a call about one says nothing about another.
     const std::string bytes = absl::StrCat(random.OneIn(5) ? kNoProgram : "program", " ", life_,
-                                           " of ", caller_.tenant, " ", ++requests_);
-    return SendChunk(bytes, random.OneIn(4) ? kAsk : 0, kChunksMax);
+                                           " of ", caller_.tenant, " ", ++last_request_);
+    return SendChunk(bytes, random.OneIn(4) ? kOnlyProgress : 0, kChunksMax);
   }
-  auto it = uploaded_.begin();
-  std::advance(it, random.Below(static_cast<int64_t>(uploaded_.size())));
-  if (uploaded_.size() >= kUploadedMax || random.OneIn(4)) return DeleteProgram(it->first);
+  auto it = uploaded_programs_.begin();
+  std::advance(it, random.Below(static_cast<int64_t>(uploaded_programs_.size())));
+  if (uploaded_programs_.size() >= kUploadedMax || random.OneIn(4)) return DeleteProgram(it->first);
   if (random.OneIn(3)) return ListPrograms();
   FindProgram(it->first);
 }
@@ -46,13 +46,13 @@ void Client::HandlePrograms() {
 // Sends the next chunk of an upload and continues with what the answer says: the next chunk, the
 // check of all bytes, or another look at the progress. A chunk that does not fit is no error, since
 // a copy of it may have come before.
-void Client::SendChunk(const std::string& bytes, int64_t from, int patience) {
-  if (patience == 0 || stopped_) return;
+void Client::SendChunk(const std::string& bytes, int64_t from, int chunks_left) {
+  if (chunks_left == 0 || stopped_) return;
   scheduler::UploadProgram e;
   e.sha256 = Sha256Hex(bytes);
   e.format = FormatOf(bytes);
   e.size_bytes = static_cast<int64_t>(bytes.size());
-  if (from != kAsk) {
+  if (from != kOnlyProgress) {
     e.offset = from;
     e.data = bytes.substr(static_cast<size_t>(from), kChunk);
   }
@@ -60,36 +60,37 @@ void Client::SendChunk(const std::string& bytes, int64_t from, int patience) {
       [=, this](const scheduler::Reply& reply) {
         if (!reply.status.ok()) {
           // Another copy of the chunk came before, or the coordinator has restarted.
-          if (KindOf(reply.status) == ErrorKind::kValueError) SendChunk(bytes, kAsk, patience - 1);
+          if (KindOf(reply.status) == ErrorKind::kValueError)
+            SendChunk(bytes, kOnlyProgress, chunks_left - 1);
           return;
         }
         const auto& progress = std::get<scheduler::UploadProgress>(reply.body);
         if (progress.complete) {
-          Keeps(bytes);
+          OnProgramKept(bytes);
         } else if (progress.unchecked) {
           if (*progress.unchecked->bytes != bytes)
             world_->Violate("the upload of '", bytes, "' is '", *progress.unchecked->bytes, "'");
-          CheckProgram(bytes, patience - 1);
+          CheckProgram(bytes, chunks_left - 1);
         } else {
-          SendChunk(bytes, progress.committed_bytes, patience - 1);
+          SendChunk(bytes, progress.committed_bytes, chunks_left - 1);
         }
       });
 }
 
-void Client::Keeps(const std::string& bytes) {
+void Client::OnProgramKept(const std::string& bytes) {
   if (!IsProgram(bytes)) world_->Violate("'", bytes, "' is kept, and is no program");
   const std::string sha256 = Sha256Hex(bytes);
-  if (dropped_.count(sha256) == 0) uploaded_[sha256] = bytes;
+  if (dropped_programs_.count(sha256) == 0) uploaded_programs_[sha256] = bytes;
 }
 
-void Client::CheckProgram(const std::string& bytes, int patience) {
+void Client::CheckProgram(const std::string& bytes, int chunks_left) {
   scheduler::KeepProgram e;
   e.sha256 = Sha256Hex(bytes);
   if (!IsProgram(bytes)) e.checked = MakeError(ErrorKind::kMalformedProgram, "it does not parse");
   Ask(absl::StrCat("keep ", e.sha256.substr(0, 8)), e, [=, this](const scheduler::Reply& reply) {
-    if (reply.status.ok()) return Keeps(bytes);
+    if (reply.status.ok()) return OnProgramKept(bytes);
     // The coordinator has restarted since the bytes came.
-    if (KindOf(reply.status) == ErrorKind::kProgramNotFound) SendChunk(bytes, 0, patience);
+    if (KindOf(reply.status) == ErrorKind::kProgramNotFound) SendChunk(bytes, 0, chunks_left);
   });
 }
 
@@ -97,8 +98,8 @@ void Client::FindProgram(const std::string& sha256) {
   scheduler::GetProgram e;
   e.sha256 = sha256;
   Ask(absl::StrCat("find ", sha256.substr(0, 8)), e, [=, this](const scheduler::Reply& reply) {
-    const auto known = uploaded_.find(sha256);
-    if (known == uploaded_.end()) return;
+    const auto known = uploaded_programs_.find(sha256);
+    if (known == uploaded_programs_.end()) return;
     if (reply.status.ok()) {
       const auto& found = std::get<scheduler::ProgramInfo>(reply.body);
       if (*found.bytes != known->second || found.format != FormatOf(known->second))
@@ -112,7 +113,7 @@ void Client::FindProgram(const std::string& sha256) {
 void Client::ListPrograms() {
   scheduler::ListPrograms e;
   e.page.size = 1000;
-  const std::map<std::string, std::string> before = uploaded_;
+  const std::map<std::string, std::string> before = uploaded_programs_;
   Ask("list programs", e, [=, this](const scheduler::Reply& reply) {
     if (!reply.status.ok()) return;
     std::set<std::string> listed;
@@ -125,14 +126,14 @@ void Client::ListPrograms() {
         DeleteProgram(info.sha256);
     }
     for (const auto& [sha256, bytes] : before)
-      if (uploaded_.count(sha256) > 0 && listed.count(sha256) == 0)
+      if (uploaded_programs_.count(sha256) > 0 && listed.count(sha256) == 0)
         world_->Violate("program '", bytes, "' is not listed");
   });
 }
 
 void Client::DeleteProgram(std::string sha256) {
-  uploaded_.erase(sha256);
-  dropped_.insert(sha256);
+  uploaded_programs_.erase(sha256);
+  dropped_programs_.insert(sha256);
   scheduler::DeleteProgram e;
   e.sha256 = sha256;
   Ask(absl::StrCat("delete program ", sha256.substr(0, 8)), e, [](const scheduler::Reply&) {});

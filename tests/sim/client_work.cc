@@ -17,21 +17,22 @@ constexpr size_t kArraysMax = 40;
 
 // A program f(a, b) = (b, a), or f(a) = a, over `devices` devices. The results are arguments, so
 // the client knows their values.
-struct Source {
+struct TestProgram {
   int devices;
   std::vector<int> results;  // index of the argument that each result is
   int arguments;
   bool sharded;
 };
-constexpr int kSources = 6;
-Source SourceOf(int i) {
-  const Source sources[kSources] = {{1, {0}, 1, false}, {2, {1, 0}, 2, true}, {4, {1, 0}, 2, true},
-                                    {2, {0}, 1, false}, {4, {0, 0}, 1, true}, {8, {1, 0}, 2, true}};
+constexpr int kNumTestPrograms = 6;
+TestProgram TestProgramOf(int i) {
+  const TestProgram sources[kNumTestPrograms] = {{1, {0}, 1, false},   {2, {1, 0}, 2, true},
+                                                 {4, {1, 0}, 2, true}, {2, {0}, 1, false},
+                                                 {4, {0, 0}, 1, true}, {8, {1, 0}, 2, true}};
   return sources[i];
 }
 
 scheduler::Compile CompileOf(int i) {
-  const Source source = SourceOf(i);
+  const TestProgram source = TestProgramOf(i);
   scheduler::Compile e;
   e.key = e.body.name = absl::StrCat("f", i);
   ir::Mesh mesh;
@@ -61,10 +62,10 @@ bool IsGone(const absl::Status& status) {
 void Client::Act() {
   Random& random = world_->random();
   world_->After(random.Within(absl::Milliseconds(5), absl::Milliseconds(260)), [this] { Act(); });
-  if (stopped_ || open_.size() >= kOpenMax || session_ == 0 || world_->now() < paused_until_)
+  if (stopped_ || open_calls_.size() >= kOpenMax || session_ == 0 || world_->now() < paused_until_)
     return;
   if (programs_.empty() || random.OneIn(60)) return CompileOne();
-  if (random.OneIn(25)) return LookAround();
+  if (random.OneIn(25)) return MakeReadOnlyCall();
   if (random.OneIn(30)) return HandlePrograms();
   if (random.OneIn(20)) return HandleFiles();
   const Program program = AnyProgram();
@@ -82,7 +83,7 @@ void Client::ActOnArray(uint64_t array) {
   switch (random.Below(8)) {
     case 0:
     case 1:
-      return Move(array);
+      return Reshard(array);
     case 2:
       if (!operations_.empty()) Wait(*operations_.begin(), /*until_ended=*/true);
       return;
@@ -92,14 +93,14 @@ void Client::ActOnArray(uint64_t array) {
     case 4:
       for (const auto& [donated, by] : donated_)
         if (operations_.count(by.operation) == 0 || random.OneIn(4)) return CheckDonated(donated);
-      return Look(array);
+      return Describe(array);
     default:
       return Read(array, [] {});
   }
 }
 
 // Makes a call that changes nothing.
-void Client::LookAround() {
+void Client::MakeReadOnlyCall() {
   const auto ignore = [](const scheduler::Reply&) {};
   const uint64_t array = arrays_.empty() ? 0 : AnyArray();
   const uint64_t operation = operations_.empty() ? 0 : *operations_.begin();
@@ -132,9 +133,9 @@ void Client::LookAround() {
       if (array != 0) Ask("await", scheduler::WaitArray{{}, array, kTimeout}, ignore);
       return;
     case 12:
-      return List();
+      return ListOwnArrays();
     case 13:
-      return Peek();
+      return DescribeForeignArray();
     case 14:
       return CheckDeleted();
     default:
@@ -194,13 +195,13 @@ uint64_t Client::AnyArray() {
 }
 
 void Client::CompileOne() {
-  const int i = static_cast<int>(world_->random().Below(kSources));
+  const int i = static_cast<int>(world_->random().Below(kNumTestPrograms));
   scheduler::Compile e = CompileOf(i);
   e.body.timeout = kTimeout;
   Ask(absl::StrCat("compile f", i), e, [this, i](const scheduler::Reply& reply) {
     if (!reply.status.ok()) return;
     const auto& compiled = std::get<server::core::CompileReply>(reply.body);
-    programs_.push_back({compiled.executable, SourceOf(i).results, compiled.in, compiled.out});
+    programs_.push_back({compiled.executable, TestProgramOf(i).results, compiled.in, compiled.out});
     if (programs_.size() > 4) programs_.erase(programs_.begin());
   });
 }
@@ -215,12 +216,12 @@ void Client::Upload(const Program& program, std::function<void(uint64_t)> then) 
   const size_t shards = e.spec.placement.devices.size();
   Ask("create", e, [=, this, session = session_](const scheduler::Reply& reply) {
     if (!reply.status.ok()) {
-      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) SessionLost(session);
+      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) OnSessionLost(session);
       return then(0);
     }
     const auto& info = std::get<scheduler::ArrayInfo>(reply.body);
-    checker_->Acknowledged("array", info.array);
-    checker_->Owns(caller_.tenant, info.array);
+    checker_->OnAcknowledged("array", info.array);
+    checker_->OnOwned(caller_.tenant, info.array);
     if (session != session_) return then(0);
     arrays_[info.array] = {value, *info.spec, session, 0, /*whole=*/false};
     Write(info.array, value, 0, shards, then);
@@ -262,15 +263,15 @@ void Client::Delete(uint64_t array) {
   e.arrays = {array};
   arrays_.erase(array);
   Ask(absl::StrCat("delete ", array), e, [this, array](const scheduler::Reply& reply) {
-    if (reply.status.ok()) deleted_ = array;
+    if (reply.status.ok()) last_deleted_ = array;
   });
 }
 
 // An array whose deletion was acknowledged must not come back.
 void Client::CheckDeleted() {
-  if (deleted_ == 0) return;
-  Ask("look for a deleted one", scheduler::DescribeArray{{}, deleted_},
-      [this, array = deleted_](const scheduler::Reply& reply) {
+  if (last_deleted_ == 0) return;
+  Ask("look for a deleted one", scheduler::DescribeArray{{}, last_deleted_},
+      [this, array = last_deleted_](const scheduler::Reply& reply) {
         if (reply.status.ok()) world_->Violate("array ", array, " was deleted, and is there");
       });
 }
@@ -306,7 +307,7 @@ void Client::Read(uint64_t array, std::function<void()> then) {
   });
 }
 
-void Client::Look(uint64_t array) {
+void Client::Describe(uint64_t array) {
   Ask(absl::StrCat("describe ", array), scheduler::DescribeArray{{}, array},
       [this, array, was = arrays_.at(array)](const scheduler::Reply& reply) {
         if (!reply.status.ok()) return CheckError(array, was, reply.status);
@@ -329,10 +330,10 @@ void Client::CheckDonated(uint64_t array) {
       [this, array, is_back](const scheduler::Reply& reply) {
         const auto it = donated_.find(array);
         if (it == donated_.end()) return;
-        const Donated donated = it->second;
+        const DonatedArray donated = it->second;
         if (reply.status.ok()) {
           donated_.erase(it);
-          checker_->GaveBack(donated.operation);
+          checker_->OnGivenBack(donated.operation);
           arrays_[array] = donated.array;
           ++arrays_[array].returns;
         } else if (IsGone(reply.status)) {
@@ -344,7 +345,7 @@ void Client::CheckDonated(uint64_t array) {
       });
 }
 
-void Client::Move(uint64_t array) {
+void Client::Reshard(uint64_t array) {
   scheduler::ReshardArray e;
   e.session = session_;
   e.array = array;
@@ -352,21 +353,21 @@ void Client::Move(uint64_t array) {
   const Array was = arrays_.at(array);
   Ask(absl::StrCat("reshard ", array), e, [=, this](const scheduler::Reply& reply) {
     if (!reply.status.ok()) {
-      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) return SessionLost(e.session);
+      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) return OnSessionLost(e.session);
       if (IsGone(reply.status)) CheckError(array, was, reply.status);
       return;
     }
     const auto& made = std::get<scheduler::PendingArrays>(reply.body);
-    checker_->Accepted(made.operation.id);
+    checker_->OnAccepted(made.operation.id);
     operations_.insert(made.operation.id);
     const uint64_t result = made.arrays.at(0).array;
-    checker_->Acknowledged("array", result);
+    checker_->OnAcknowledged("array", result);
     if (e.session == session_)
       arrays_[result] = {was.value, *made.arrays.at(0).spec, e.session, made.operation.id};
   });
 }
 
-void Client::List() {
+void Client::ListOwnArrays() {
   if (session_ == 0) return;
   scheduler::ListArrays e;
   e.session = session_;
@@ -374,7 +375,7 @@ void Client::List() {
   const std::map<uint64_t, Array> before = arrays_;
   Ask("list arrays", e, [=, this](const scheduler::Reply& reply) {
     if (!reply.status.ok()) {
-      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) SessionLost(e.session);
+      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) OnSessionLost(e.session);
       return;
     }
     std::set<uint64_t> listed;
@@ -389,8 +390,8 @@ void Client::List() {
 }
 
 // Looks at an array of another tenant, which must not be visible.
-void Client::Peek() {
-  const uint64_t array = checker_->OfAnother(caller_.tenant, world_->random());
+void Client::DescribeForeignArray() {
+  const uint64_t array = checker_->ArrayOfAnotherTenant(caller_.tenant, world_->random());
   if (array == 0) return;
   Ask("peek", scheduler::DescribeArray{{}, array}, [this, array](const scheduler::Reply& reply) {
     if (reply.status.ok() || KindOf(reply.status) == ErrorKind::kArrayDeleted)
@@ -413,37 +414,38 @@ void Client::Execute(const Program& program, std::vector<uint64_t> args, bool do
     e.body.donate.assign(args.size(), true);
   if (!stopped_ && world_->random().OneIn(10))
     e.body.time_limit = world_->random().Within(absl::Milliseconds(5), absl::Seconds(3));
-  std::vector<Array> were;
-  std::map<uint64_t, Array> taken;  // donated arguments
-  for (uint64_t arg : args) were.push_back(arrays_.at(arg));
+  std::vector<Array> args_before;
+  std::map<uint64_t, Array> donated_args;  // donated arguments
+  for (uint64_t arg : args) args_before.push_back(arrays_.at(arg));
   if (!e.body.donate.empty())
     for (size_t i = 0; i < args.size(); ++i) {
-      taken[args[i]] = were[i];
+      donated_args[args[i]] = args_before[i];
       arrays_.erase(args[i]);
     }
   const std::string what =
-      absl::StrCat(taken.empty() ? "execute " : "execute, donating, ", program.executable);
+      absl::StrCat(donated_args.empty() ? "execute " : "execute, donating, ", program.executable);
   Ask(what, e, [=, this, session = session_](const scheduler::Reply& reply) {
     if (!reply.status.ok()) {
-      if (session == session_ && !ReasonOf(reply.status).empty()) Refused(taken, reply.status);
-      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) SessionLost(session);
+      if (session == session_ && !ReasonOf(reply.status).empty())
+        TakeBackDonated(donated_args, reply.status);
+      if (KindOf(reply.status) == ErrorKind::kSessionNotFound) OnSessionLost(session);
       if (KindOf(reply.status) == ErrorKind::kProgramNotFound)
         std::erase_if(programs_,
                       [&](const Program& p) { return p.executable == program.executable; });
       return then(0);
     }
     const auto& made = std::get<api::ExecuteReply>(reply.body);
-    checker_->Accepted(made.operation);
+    checker_->OnAccepted(made.operation);
     world_->Log(caller_.tenant, " has operation ", made.operation);
     operations_.insert(made.operation);
-    for (uint64_t array : made.outputs) checker_->Acknowledged("array", array);
+    for (uint64_t array : made.outputs) checker_->OnAcknowledged("array", array);
     if (session != session_) return then(0);
     for (size_t i = 0; i < args.size(); ++i)
-      if (const auto it = taken.find(args[i]); it != taken.end())
+      if (const auto it = donated_args.find(args[i]); it != donated_args.end())
         donated_[args[i]] = {it->second, made.operation};
-    if (!taken.empty()) Follow(made.operation);
+    if (!donated_args.empty()) Follow(made.operation);
     for (size_t r = 0; r < made.outputs.size(); ++r)
-      arrays_[made.outputs[r]] = {were.at(program.sources[r]).value, program.out[r], session,
+      arrays_[made.outputs[r]] = {args_before.at(program.sources[r]).value, program.out[r], session,
                                   made.operation};
     then(made.outputs.at(0));
   });
@@ -468,9 +470,10 @@ void Client::Follow(uint64_t operation) {
 }
 
 // A refused call has consumed nothing.
-void Client::Refused(const std::map<uint64_t, Array>& taken, const absl::Status& status) {
-  for (const auto& [array, was] : taken) {
-    if (IsGone(status) && taken.size() == 1 && IsSafe(was.session))
+void Client::TakeBackDonated(const std::map<uint64_t, Array>& donated_args,
+                             const absl::Status& status) {
+  for (const auto& [array, was] : donated_args) {
+    if (IsGone(status) && donated_args.size() == 1 && IsSafe(was.session))
       world_->Violate("array ", array,
                       " was there, and cannot be donated: ", std::string(status.message()));
     arrays_[array] = was;
@@ -482,13 +485,13 @@ void Client::Wait(uint64_t operation, bool until_ended) {
   e.operation = operation;
   e.timeout = kTimeout;
   Ask(absl::StrCat("wait ", operation), e, [=, this](const scheduler::Reply& reply) {
-    if (reply.status.ok()) Seen(std::get<api::Operation>(reply.body));
+    if (reply.status.ok()) OnOperationSeen(std::get<api::Operation>(reply.body));
     if (KindOf(reply.status) == ErrorKind::kOperationNotFound && !reply.status.ok()) {
-      checker_->Forgotten(operation);
+      checker_->OnForgotten(operation);
       operations_.erase(operation);
       api::Operation forgotten;
       forgotten.id = operation;
-      FileSeen(forgotten, /*known=*/false);
+      UpdateFiles(forgotten, /*known=*/false);
     }
     if (until_ended && operations_.count(operation) > 0)
       world_->After(absl::Milliseconds(100), [this, operation, life = life_] {
@@ -497,13 +500,13 @@ void Client::Wait(uint64_t operation, bool until_ended) {
   });
 }
 
-void Client::Seen(const api::Operation& operation) {
+void Client::OnOperationSeen(const api::Operation& operation) {
   if (operation.state < api::OperationState::kDone) return;
   world_->Log("operation ", operation.id,
               " has ended: ", operation.error.ok() ? "OK" : std::string(operation.error.message()));
-  checker_->Ended(operation.id, operation.state, operation.error);
+  checker_->OnEnded(operation.id, operation.state, operation.error);
   operations_.erase(operation.id);
-  FileSeen(operation, /*known=*/true);
+  UpdateFiles(operation, /*known=*/true);
   if (operation.state == api::OperationState::kDone || operation.started != absl::InfiniteFuture())
     return;
   for (auto& [array, donated] : donated_) {
@@ -517,10 +520,11 @@ void Client::Seen(const api::Operation& operation) {
 
 void Client::Audit() {
   for (const auto& [array, known] : std::map<uint64_t, Array>(arrays_)) Read(array, [] {});
-  for (const auto& [array, donated] : std::map<uint64_t, Donated>(donated_)) CheckDonated(array);
+  for (const auto& [array, donated] : std::map<uint64_t, DonatedArray>(donated_))
+    CheckDonated(array);
   for (uint64_t operation : std::set<uint64_t>(operations_)) Wait(operation, true);
-  for (const auto& [sha256, bytes] : uploaded_) FindProgram(sha256);
-  for (const auto& [path, file] : files_) LookAt(path);
+  for (const auto& [sha256, bytes] : uploaded_programs_) FindProgram(sha256);
+  for (const auto& [path, file] : files_) DescribeSavedFile(path);
   for (int w = 0; w < 3; ++w)
     Ask("uncordon", scheduler::Cordon{{}, absl::StrCat("w", w), "", false},
         [](const scheduler::Reply&) {});
@@ -537,7 +541,8 @@ void Client::Probe() {
     if (!reply.status.ok())
       return world_->Violate("after the faults: ", std::string(reply.status.message()));
     const auto& compiled = std::get<server::core::CompileReply>(reply.body);
-    const Program program{compiled.executable, SourceOf(source).results, compiled.in, compiled.out};
+    const Program program{compiled.executable, TestProgramOf(source).results, compiled.in,
+                          compiled.out};
     Upload(program, [this, program](uint64_t array) {
       if (array == 0) return world_->Violate("after the faults an upload fails");
       Execute(program, {array, array}, false, [this](uint64_t result) {

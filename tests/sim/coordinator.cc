@@ -21,8 +21,8 @@ void Uplink::Send(uint64_t epoch, const api::Report& report) {
     self->process_->Arrive([self, epoch, report] {
       const auto registration = self->registration_.lock();
       if (registration == nullptr) return;
-      if (self->of_daemon_) {
-        registration->Take(epoch, report);
+      if (self->is_daemon_) {
+        registration->TakeFromDaemon(epoch, report);
       } else {
         registration->TakeFromExecutor(epoch, self->stream_.get(), report);
       }
@@ -36,20 +36,14 @@ Coordinator::Coordinator(World* world, Checker* checker)
 }
 
 void Coordinator::Start() {
-  auto fenced = [this, index = processes_.size()] {
+  auto on_fenced = [this, index = processes_.size()] {
     world_->Log("a coordinator that was replaced ends");
     processes_[index]->Kill();
   };
   processes_.push_back(
-      std::make_unique<Process>(world_, &disk_, checker_, &wall_ahead_, std::move(fenced)));
+      std::make_unique<Process>(world_, &disk_, checker_, &wall_ahead_, std::move(on_fenced)));
   current_ = processes_.back().get();
   world_->Log("coordinator ", current_->epoch(), " serves");
-}
-
-Process* Coordinator::AnyAlive() {
-  for (const auto& process : processes_)
-    if (process->alive()) return process.get();
-  return nullptr;
 }
 
 void Coordinator::KillFor(absl::Duration time) {
@@ -61,9 +55,9 @@ void Coordinator::KillFor(absl::Duration time) {
   });
 }
 
-void Coordinator::KillBeforeDiskFor(absl::Duration time) {
+void Coordinator::KillBeforeDurableFor(absl::Duration time) {
   if (current_ == nullptr) return;
-  disk_.Slow(kKillPatience);
+  disk_.SlowFor(kKillPatience);
   const auto kill = [this, process = current_, time] {
     if (process == current_) KillFor(time);
   };
@@ -94,30 +88,31 @@ void Coordinator::ReplaceFor(absl::Duration time) {
 }
 
 std::shared_ptr<Uplink> Coordinator::Open(
-    Path* path, Stream::Ended ended, std::function<void(Uplink* uplink, Process* process)> first) {
+    Path* path, Stream::OnEndFn on_end,
+    std::function<void(Uplink* uplink, Process* process)> on_accept) {
   const auto uplink = std::make_shared<Uplink>(Stream::Open(world_, path));
-  uplink->stream_->below_ended = std::move(ended);
-  uplink->stream_->SendUp([this, uplink, first = std::move(first)] {
+  uplink->stream_->on_end_below = std::move(on_end);
+  uplink->stream_->SendUp([this, uplink, on_accept = std::move(on_accept)] {
     if (current_ == nullptr) return uplink->stream_->Break("connection refused", kResetMax);
     uplink->process_ = current_;
-    current_->Owns(uplink->stream_);
-    current_->Arrive([uplink, process = current_, first] { first(uplink.get(), process); });
+    current_->AddStream(uplink->stream_);
+    current_->Arrive([uplink, process = current_, on_accept] { on_accept(uplink.get(), process); });
   });
   return uplink;
 }
 
 std::shared_ptr<Uplink> Coordinator::Register(Path* path, const api::Registration& registration,
-                                              DaemonEnd end, Stream::Ended ended) {
-  return Open(path, std::move(ended),
-              [world = world_, registration, end](Uplink* uplink, Process* process) {
+                                              DaemonCallbacks callbacks, Stream::OnEndFn on_end) {
+  return Open(path, std::move(on_end),
+              [world = world_, registration, callbacks](Uplink* uplink, Process* process) {
                 const auto link =
-                    std::make_shared<Registration>(world, process, uplink->stream_, end);
+                    std::make_shared<Registration>(world, process, uplink->stream_, callbacks);
                 uplink->registration_ = link;
-                uplink->of_daemon_ = true;
-                uplink->stream_->above_ended =
+                uplink->is_daemon_ = true;
+                uplink->stream_->on_end_above =
                     [process, weak = uplink->registration_](const absl::Status& why) {
                       process->Arrive([weak, text = std::string(why.message())] {
-                        if (const auto registered = weak.lock()) registered->Ended(text);
+                        if (const auto registered = weak.lock()) registered->OnEnded(text);
                       });
                     };
                 link->Register(registration);
@@ -125,14 +120,14 @@ std::shared_ptr<Uplink> Coordinator::Register(Path* path, const api::Registratio
 }
 
 std::shared_ptr<Uplink> Coordinator::Attach(Path* path, const api::Attachment& attachment,
-                                            ExecutorEnd end, Stream::Ended ended) {
-  return Open(path, std::move(ended), [attachment, end](Uplink* uplink, Process* process) {
+                                            OnCommandFn on_command, Stream::OnEndFn on_end) {
+  return Open(path, std::move(on_end), [attachment, on_command](Uplink* uplink, Process* process) {
     const auto registration = process->Find(attachment.registration_id);
     if (registration == nullptr)
       return uplink->stream_->EndFromAbove(
           MakeError(ErrorKind::kWorkerLost, "executor: the worker is not registered"));
     uplink->registration_ = registration;
-    registration->Attach(attachment, uplink->stream_, end);
+    registration->Attach(attachment, uplink->stream_, on_command);
   });
 }
 

@@ -26,7 +26,7 @@ class Uplink : public std::enable_shared_from_this<Uplink> {
   const std::shared_ptr<Stream> stream_;
   Process* process_ = nullptr;
   std::weak_ptr<Registration> registration_;
-  bool of_daemon_ = false;
+  bool is_daemon_ = false;
 };
 
 class Coordinator {
@@ -36,13 +36,12 @@ class Coordinator {
   // Returns the process that serves the address, or null if none does. Processes that it has
   // replaced may still live.
   Process* current() { return current_; }
-  Process* AnyAlive();
   Disk& disk() { return disk_; }
 
   void KillFor(absl::Duration time);
   // Makes the disk slow. Then kills the process as soon as a step has begun an irrevocable effect
   // for an operation that is not on the disk yet or, if no step does, after a while.
-  void KillBeforeDiskFor(absl::Duration time);
+  void KillBeforeDurableFor(absl::Duration time);
   void PauseFor(absl::Duration time);
   void StarveFor(absl::Duration time);
   // Returns how much of the time until now does not count for leases, because the coordinator was
@@ -50,18 +49,18 @@ class Coordinator {
   absl::Duration not_counted() const { return not_counted_; }
   // Suspends the process and starts another one in its place. Later the first one continues.
   void ReplaceFor(absl::Duration time);
-  void StepWall(absl::Duration by) { wall_ahead_ += by; }
+  void StepWallClock(absl::Duration by) { wall_ahead_ += by; }
 
   // ---- For machines. ----
-  std::shared_ptr<Uplink> Register(Path* path, const api::Registration& registration, DaemonEnd end,
-                                   Stream::Ended ended);
-  std::shared_ptr<Uplink> Attach(Path* path, const api::Attachment& attachment, ExecutorEnd end,
-                                 Stream::Ended ended);
+  std::shared_ptr<Uplink> Register(Path* path, const api::Registration& registration,
+                                   DaemonCallbacks callbacks, Stream::OnEndFn on_end);
+  std::shared_ptr<Uplink> Attach(Path* path, const api::Attachment& attachment,
+                                 OnCommandFn on_command, Stream::OnEndFn on_end);
 
  private:
   void Start();
-  std::shared_ptr<Uplink> Open(Path* path, Stream::Ended ended,
-                               std::function<void(Uplink* uplink, Process* process)> first);
+  std::shared_ptr<Uplink> Open(Path* path, Stream::OnEndFn on_end,
+                               std::function<void(Uplink* uplink, Process* process)> on_accept);
 
   World* const world_;
   Checker* const checker_;

@@ -77,11 +77,11 @@ void Daemon::Crash(Executor& executor, const std::string& why) {
   if (!executor.alive()) return;
   world_->Log(executor.name(), " dies: ", why);
   const int32_t index = executor.Info().index;
-  const uint64_t incarnation = executor.incarnation(), running = executor.running();
+  const uint64_t incarnation = executor.incarnation(), running = executor.running_launch();
   fleet_->checker->Excuse(executor.name(), incarnation);
   executor.Die();
-  PostOf(index, incarnation, daemon::SocketEnded{index});
-  PostOf(index, incarnation, daemon::ChildEnded{index, {true, why, -1}, {running, "", false}});
+  PostFrom(index, incarnation, daemon::SocketEnded{index});
+  PostFrom(index, incarnation, daemon::ChildEnded{index, {true, why, -1}, {running, "", false}});
 }
 
 // ---- Events. ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ void Daemon::Post(daemon::Event event) {
   Step(event);
 }
 
-void Daemon::PostOf(int32_t executor, uint64_t incarnation, daemon::Event event) {
+void Daemon::PostFrom(int32_t executor, uint64_t incarnation, daemon::Event event) {
   if (alive_ && state_.executors.at(executor).incarnation == incarnation) Post(std::move(event));
 }
 
@@ -114,7 +114,7 @@ void Daemon::ArmTimer() {
   world_->After(timer_ - world_->now(), [this, life = life_, timer = timer_] {
     if (life != life_ || timer != timer_ || world_->now() < paused_until_) return;
     timer_ = absl::InfiniteFuture();
-    const bool idle = uplink_ == nullptr || uplink_->stream().waiting_up() <= kIdleWaiting;
+    const bool idle = uplink_ == nullptr || uplink_->stream().num_waiting_up() <= kIdleWaiting;
     Post(daemon::Tick{idle});
   });
 }
@@ -134,15 +134,15 @@ void Daemon::Apply(const daemon::StartChild& e) {
   world_->After(absl::Milliseconds(2), [this, life = life_, x, incarnation = e.incarnation] {
     if (life != life_ || !alive_) return;
     if (world_->random().OneIn(40))
-      return PostOf(x, incarnation, daemon::SpawnFailed{x, "no memory"});
+      return PostFrom(x, incarnation, daemon::SpawnFailed{x, "no memory"});
     executors_.at(x)->Start(incarnation);
-    PostOf(x, incarnation, daemon::ChildStarted{x});
+    PostFrom(x, incarnation, daemon::ChildStarted{x});
     world_->After(world_->random().Within(absl::Milliseconds(20), absl::Milliseconds(400)),
                   [this, life, x, incarnation] {
                     const Executor& executor = *executors_.at(x);
                     if (life != life_ || !executor.alive() || executor.incarnation() != incarnation)
                       return;
-                    PostOf(x, incarnation, daemon::ChildMessage{x, executor.Info()});
+                    PostFrom(x, incarnation, daemon::ChildMessage{x, executor.Info()});
                   });
   });
 }
@@ -154,12 +154,12 @@ void Daemon::Apply(const daemon::KillChild& e) {
       [this, life = life_, x, incarnation = e.incarnation] {
         Executor& executor = *executors_.at(x);
         if (life != life_ || !executor.alive() || executor.incarnation() != incarnation) return;
-        const uint64_t running = executor.running();
+        const uint64_t running = executor.running_launch();
         if (fleet_->checker->IsExcused(executor.name(), incarnation))
           fleet_->checker->Excuse(executor.name(), incarnation);
         executor.Die();
-        PostOf(x, incarnation,
-               daemon::ChildEnded{x, {true, "killed by signal 9", -1}, {running, "", false}});
+        PostFrom(x, incarnation,
+                 daemon::ChildEnded{x, {true, "killed by signal 9", -1}, {running, "", false}});
       });
 }
 
@@ -167,7 +167,7 @@ void Daemon::Apply(const daemon::PingChild& e) {
   Executor& executor = *executors_.at(e.executor);
   if (!executor.alive() || executor.incarnation() != e.incarnation) return;
   executor.Ping([this, life = life_, e] {
-    if (life == life_) PostOf(e.executor, e.incarnation, daemon::ChildPonged{e.executor});
+    if (life == life_) PostFrom(e.executor, e.incarnation, daemon::ChildPonged{e.executor});
   });
 }
 
@@ -187,25 +187,29 @@ void Daemon::Apply(const daemon::ChildLost& e) {
 
 // ---- The coordinator. ---------------------------------------------------------------------------
 
+// Registers with the coordinator. The callbacks do nothing once the daemon has opened another link
+// or was started again.
 void Daemon::Apply(const daemon::Connect& e) {
   api::Registration registration;
   registration.worker = name_;
   registration.host = "host-" + name_;
   registration.executors = e.executors;
-  const uint64_t link = ++links_;
-  const auto is_current = [this, life = life_, link] { return life == life_ && link == links_; };
-  DaemonEnd end;
-  end.welcome = [this, is_current](const api::Welcome& welcome) {
+  const uint64_t link = ++last_link_;
+  const auto is_current = [this, life = life_, link] {
+    return life == life_ && link == last_link_;
+  };
+  DaemonCallbacks callbacks;
+  callbacks.on_welcome = [this, is_current](const api::Welcome& welcome) {
     if (!is_current()) return;
     world_->Log(name_, " is welcome, epoch ", welcome.epoch);
     Post(daemon::Welcomed{welcome});
   };
-  end.kill = [this, is_current](uint64_t epoch, int32_t executor, uint64_t incarnation,
-                                const std::string& reason) {
+  callbacks.on_kill = [this, is_current](uint64_t epoch, int32_t executor, uint64_t incarnation,
+                                         const std::string& reason) {
     if (is_current()) Post(daemon::KillRequested{epoch, executor, incarnation, reason});
   };
   uplink_ = coordinator_->Register(
-      &path_, registration, end, [this, is_current](const absl::Status& why) {
+      &path_, registration, callbacks, [this, is_current](const absl::Status& why) {
         if (!is_current()) return;
         world_->Log(name_, "'s link ended: ", std::string(why.message()));
         Post(daemon::LinkEnded{why});
@@ -228,7 +232,7 @@ void Daemon::Apply(const daemon::SendHeartbeat& e) {
     beat.executors.push_back({.executor = static_cast<int32_t>(x),
                               .progress_age = executor.silence(),
                               .silence = e.silence.at(x),
-                              .launch = executor.running()});
+                              .launch = executor.running_launch()});
   }
   uplink_->Send(e.epoch, {0, 0, std::move(beat)});
 }

@@ -30,6 +30,7 @@ class Daemon {
   // The daemon's process dies, and its executors with it. A new daemon is started.
   void Kill();
   void PauseFor(absl::Duration time);
+  // The executor's process dies, and the daemon notices it.
   void Crash(Executor& executor, const std::string& why);
   // The executors of the worker may be counted as lost from now on. So may those that are started
   // within `time`.
@@ -57,7 +58,7 @@ class Daemon {
   void Apply(const daemon::Stopped&) {}
   // Posts the event of an executor, if this process of the daemon and this process of the executor
   // still run.
-  void PostOf(int32_t executor, uint64_t incarnation, daemon::Event event);
+  void PostFrom(int32_t executor, uint64_t incarnation, daemon::Event event);
 
   World* const world_;
   Fleet* const fleet_;
@@ -74,7 +75,7 @@ class Daemon {
   std::deque<daemon::Event> events_;
   bool stepping_ = false;
   std::vector<daemon::Event> waiting_;  // events that came while the daemon was paused
-  uint64_t links_ = 0;
+  uint64_t last_link_ = 0;
   std::shared_ptr<Uplink> uplink_;
 };
 

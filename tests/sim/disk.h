@@ -25,12 +25,12 @@ class Disk {
   // the coordinator to the next.
   class Store {
    public:
-    std::function<void(uint64_t commit)> durable;
-    std::function<void(const absl::Status& why)> failing;
+    std::function<void(uint64_t commit)> on_durable;
+    std::function<void(const absl::Status& why)> on_failing;
 
     const server::core::Life& life() const { return life_; }
     // Returns whether no other store has been opened since.
-    bool newest() const { return life_.epoch == disk_->starts_; }
+    bool is_newest() const { return life_.epoch == disk_->num_starts_; }
     void Commit(scheduler::SharedCommit commit);
     // The process has ended. The rows that were being written may or may not be on the disk.
     void Die();
@@ -45,7 +45,7 @@ class Disk {
     const server::core::Life life_;
     std::deque<scheduler::SharedCommit> waiting_;
     bool writing_ = false, dead_ = false, stale_ = false;
-    size_t batch_ = 0;  // number of commits in waiting_ that are being written
+    size_t batch_size_ = 0;  // number of commits in waiting_ that are being written
   };
 
   explicit Disk(World* world) : world_(world) {}
@@ -57,15 +57,15 @@ class Disk {
   // Returns the durable rows. On every few starts they are encoded to bytes and decoded again.
   std::vector<scheduler::RowChange> Load();
 
-  void Slow(absl::Duration time) { slow_until_ = world_->now() + time; }
+  void SlowFor(absl::Duration time) { slow_until_ = world_->now() + time; }
   // Writes that are under way during this time complete only at its end.
-  void Hang(absl::Duration time) { hangs_until_ = world_->now() + time; }
-  void Fill(absl::Duration time) { full_until_ = world_->now() + time; }
+  void HangFor(absl::Duration time) { hangs_until_ = world_->now() + time; }
+  void FillFor(absl::Duration time) { full_until_ = world_->now() + time; }
 
  private:
   World* const world_;
   scheduler::CommittedRows rows_;
-  uint64_t starts_ = 0;
+  uint64_t num_starts_ = 0;
   std::vector<std::unique_ptr<Store>> stores_;
   absl::Time hangs_until_ = absl::InfinitePast();
   absl::Time slow_until_ = absl::InfinitePast(), full_until_ = absl::InfinitePast();

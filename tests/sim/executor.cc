@@ -12,13 +12,13 @@
 namespace tessera::sim {
 namespace {
 
-bool IsEnd(const api::ReportBody& body) {
+bool IsEndOfLaunch(const api::ReportBody& body) {
   return std::holds_alternative<api::LaunchDone>(body) ||
          std::holds_alternative<api::LaunchFailed>(body);
 }
 
 // Returns the launch whose end the report is about.
-uint64_t EndOf(const api::ReportBody& body) {
+uint64_t EndedLaunch(const api::ReportBody& body) {
   const auto* done = std::get_if<api::LaunchDone>(&body);
   return done != nullptr ? done->launch : std::get<api::LaunchFailed>(body).launch;
 }
@@ -65,7 +65,7 @@ absl::Duration Executor::silence() const {
 
 std::set<uint64_t> Executor::Arrays() const {
   std::set<uint64_t> arrays;
-  for (const auto& [key, buffer] : m_.buffers) arrays.insert(key.first);
+  for (const auto& [key, buffer] : memory_.buffers) arrays.insert(key.first);
   return arrays;
 }
 
@@ -81,9 +81,10 @@ void Executor::Die() {
   fleet_->by_endpoint.erase(Info().peer_data_endpoint);
   frozen_until_ = absl::InfinitePast();
   inbox_.clear();
-  const Memory was = std::exchange(m_, Memory());
-  if (was.uplink != nullptr) was.uplink->stream().EndFromBelow(absl::CancelledError("it is gone"));
-  for (const auto& [launch, running] : was.running)
+  const Memory old_memory = std::exchange(memory_, Memory());
+  if (old_memory.uplink != nullptr)
+    old_memory.uplink->stream().EndFromBelow(absl::CancelledError("it is gone"));
+  for (const auto& [launch, running] : old_memory.running)
     LeaveGang(launch, MakeError(ErrorKind::kPeerFailed, absl::StrCat(name_, " is gone")));
 }
 
@@ -91,7 +92,7 @@ void Executor::FreezeFor(absl::Duration time) {
   if (!alive_ || world_->now() < frozen_until_) return;
   frozen_since_ = world_->now();
   frozen_until_ = world_->now() + time;
-  Later(absl::ZeroDuration(), [this] { TakeWaiting(); });
+  Later(absl::ZeroDuration(), [this] { HandleWaiting(); });
 }
 
 void Executor::Later(absl::Duration delay, std::function<void()> then) {
@@ -105,10 +106,10 @@ void Executor::Later(absl::Duration delay, std::function<void()> then) {
 void Executor::Take(std::function<void()> message) {
   if (!alive_) return;
   inbox_.push_back(std::move(message));
-  TakeWaiting();
+  HandleWaiting();
 }
 
-void Executor::TakeWaiting() {
+void Executor::HandleWaiting() {
   while (alive_ && world_->now() >= frozen_until_ && !inbox_.empty()) {
     const std::function<void()> message = std::move(inbox_.front());
     inbox_.pop_front();
@@ -127,20 +128,20 @@ void Executor::Welcome(const api::Welcome& welcome) {
 // acknowledged. A new epoch restarts the check of sequence numbers, because the new life of the
 // coordinator may not know the newest numbers.
 void Executor::Attach(const api::Welcome& welcome) {
-  const uint64_t stream = ++m_.stream;
-  if (m_.uplink != nullptr)
-    m_.uplink->stream().EndFromBelow(absl::CancelledError("another stream took its place"));
-  if (std::exchange(m_.epoch, welcome.epoch) != welcome.epoch) {
+  const uint64_t stream = ++memory_.stream;
+  if (memory_.uplink != nullptr)
+    memory_.uplink->stream().EndFromBelow(absl::CancelledError("another stream took its place"));
+  if (std::exchange(memory_.epoch, welcome.epoch) != welcome.epoch) {
     // A new life knows only the launches that have not been reported.
-    m_.last_sequence = 0;
-    for (const auto& [launch, taken] : m_.taken)
-      m_.last_sequence = std::max(m_.last_sequence, taken.first);
+    memory_.last_sequence = 0;
+    for (const auto& [launch, taken] : memory_.unreported)
+      memory_.last_sequence = std::max(memory_.last_sequence, taken.first);
   }
-  m_.sent = 0;
-  m_.readers.clear();
+  memory_.num_sent = 0;
+  memory_.readers.clear();
   const api::Attachment attachment{index_, incarnation_, welcome.registration_id, "",
                                    welcome.epoch};
-  m_.uplink = coordinator_->Attach(
+  memory_.uplink = coordinator_->Attach(
       path_, attachment,
       [this, incarnation = incarnation_, stream](uint64_t epoch, const api::Command& command) {
         if (!alive_ || incarnation_ != incarnation) return;
@@ -149,21 +150,23 @@ void Executor::Attach(const api::Welcome& welcome) {
       [this, incarnation = incarnation_, stream](const absl::Status&) {
         if (!alive_ || incarnation_ != incarnation) return;
         Take([this, stream] {
-          if (stream != m_.stream) return;
-          m_.uplink = nullptr;
-          m_.readers.clear();
+          if (stream != memory_.stream) return;
+          memory_.uplink = nullptr;
+          memory_.readers.clear();
         });
       });
-  if (stream > 1) m_.uplink->Send(m_.epoch, api::Report{index_, incarnation_, Inventory()});
-  SendWaiting();
+  if (stream > 1)
+    memory_.uplink->Send(memory_.epoch, api::Report{index_, incarnation_, Inventory()});
+  SendWaitingReports();
 }
 
 void Executor::ResetStream() {
-  if (m_.uplink != nullptr) m_.uplink->stream().Break("it was reset", absl::Milliseconds(200));
+  if (memory_.uplink != nullptr)
+    memory_.uplink->stream().Break("it was reset", absl::Milliseconds(200));
 }
 
 void Executor::OnCommand(uint64_t stream, uint64_t epoch, const api::Command& command) {
-  if (stream != m_.stream || epoch != m_.epoch) {
+  if (stream != memory_.stream || epoch != memory_.epoch) {
     world_->Count("a stale command is refused");
     return;
   }
@@ -171,35 +174,37 @@ void Executor::OnCommand(uint64_t stream, uint64_t epoch, const api::Command& co
 }
 
 void Executor::Report(api::ReportBody body) {
-  if (IsEnd(body)) {
-    world_->Log(name_, " ends ", EndOf(body));
-    m_.taken.erase(EndOf(body));
+  if (IsEndOfLaunch(body)) {
+    world_->Log(name_, " ends ", EndedLaunch(body));
+    memory_.unreported.erase(EndedLaunch(body));
   }
-  m_.journal.push_back({index_, incarnation_, std::move(body), ++m_.last_report});
-  SendWaiting();
+  memory_.journal.push_back({index_, incarnation_, std::move(body), ++memory_.last_report});
+  SendWaitingReports();
 }
 
 void Executor::Answer(uint64_t stream, api::ReportBody body) {
-  if (stream != m_.stream || m_.uplink == nullptr) return;
-  m_.uplink->Send(m_.epoch, api::Report{index_, incarnation_, std::move(body)});
+  if (stream != memory_.stream || memory_.uplink == nullptr) return;
+  memory_.uplink->Send(memory_.epoch, api::Report{index_, incarnation_, std::move(body)});
 }
 
-void Executor::Answer(const Reader& reader, absl::StatusOr<ir::Array> value) {
+void Executor::Answer(const PendingRead& reader, absl::StatusOr<ir::Array> value) {
   Answer(reader.stream, api::BufferRead{reader.request, std::move(value)});
 }
 
-void Executor::SendWaiting() {
-  if (m_.uplink == nullptr) return;
-  for (; m_.sent < m_.journal.size(); ++m_.sent) m_.uplink->Send(m_.epoch, m_.journal[m_.sent]);
+void Executor::SendWaitingReports() {
+  if (memory_.uplink == nullptr) return;
+  for (; memory_.num_sent < memory_.journal.size(); ++memory_.num_sent)
+    memory_.uplink->Send(memory_.epoch, memory_.journal[memory_.num_sent]);
 }
 
 void Executor::Acknowledge(uint64_t through) {
-  for (; m_.sent > 0 && m_.journal.front().number <= through; --m_.sent) m_.journal.pop_front();
+  for (; memory_.num_sent > 0 && memory_.journal.front().number <= through; --memory_.num_sent)
+    memory_.journal.pop_front();
 }
 
-std::set<Executor::Key> Executor::Deleting() const {
+std::set<Executor::Key> Executor::PendingDeletions() const {
   std::set<Key> deleting;
-  for (const Queued& queued : m_.queue)
+  for (const QueuedCommand& queued : memory_.queue)
     if (const auto* deletion = std::get_if<api::DeleteBuffers>(&queued.command))
       for (uint64_t array : deletion->arrays)
         for (int32_t device = 0; device < devices_; ++device)
@@ -213,8 +218,8 @@ std::set<Executor::Key> Executor::Deleting() const {
 api::ExecutorInventory Executor::Inventory() const {
   api::ExecutorInventory inventory;
   inventory.devices.resize(devices_);
-  const std::set<Key> deleted = Deleting();  // counts as deleted
-  for (const auto& [key, buffer] : m_.buffers) {
+  const std::set<Key> deleted = PendingDeletions();  // counts as deleted
+  for (const auto& [key, buffer] : memory_.buffers) {
     if (deleted.count(key) > 0) continue;
     api::ExecutorInventory::Device& device = inventory.devices[key.second];
     (buffer.state == Buffer::kReady      ? device.ready
@@ -222,19 +227,19 @@ api::ExecutorInventory Executor::Inventory() const {
                                          : device.failed)
         .push_back(key.first);
   }
-  for (const auto& [launch, taken] : m_.taken) {
+  for (const auto& [launch, taken] : memory_.unreported) {
     inventory.running.push_back(launch);
     inventory.sequences.push_back(taken.first);
     inventory.running_generations.push_back(taken.second);
   }
-  for (const api::Report& report : m_.journal) {
-    if (IsEnd(report.body)) inventory.ended.push_back(EndOf(report.body));
+  for (const api::Report& report : memory_.journal) {
+    if (IsEndOfLaunch(report.body)) inventory.ended.push_back(EndedLaunch(report.body));
   }
   std::sort(inventory.ended.begin(), inventory.ended.end());
-  inventory.reports = m_.last_report;
-  for (const auto& [id, program] : m_.programs)
+  inventory.reports = memory_.last_report;
+  for (const auto& [id, program] : memory_.programs)
     (program.loaded ? inventory.executables : inventory.compiling).push_back(id);
-  for (const auto& [generation, members] : m_.generations)
+  for (const auto& [generation, members] : memory_.generations)
     inventory.generations.push_back(generation);
   return inventory;
 }

@@ -75,7 +75,9 @@ class Executor {
   bool alive() const { return alive_; }
   uint64_t incarnation() const { return incarnation_; }
   // Returns one of the launches that run, or 0 if none runs.
-  uint64_t running() const { return m_.running.empty() ? 0 : m_.running.begin()->first; }
+  uint64_t running_launch() const {
+    return memory_.running.empty() ? 0 : memory_.running.begin()->first;
+  }
   // Returns for how long the process has been frozen.
   absl::Duration silence() const;
   // Returns the arrays of which the executor holds or expects shards.
@@ -109,20 +111,20 @@ class Executor {
   using Members = std::vector<api::ConfigureCommunicator::Member>;
   // A command that waits for its turn on its devices, with the program and the members that it
   // named when it came.
-  struct Queued {
+  struct QueuedCommand {
     api::Command command;
     uint32_t devices = 0;  // bit set of local devices
     Program program = {};
     Members members = {};  // members of the communicator; empty if it is not open
   };
   // A launch that has begun.
-  struct Running {
+  struct RunningLaunch {
     uint32_t devices = 0;
     uint64_t generation = 0;
     std::map<Key, Buffer> results = {};
     api::Launch launch = {};  // the launch, for a gang
   };
-  struct Reader {
+  struct PendingRead {
     uint64_t stream = 0, request = 0;
   };
   // Work on a file. The process does one piece of work at a time, in the order in which the work
@@ -130,7 +132,7 @@ class Executor {
   struct FileWork {
     uint64_t launch = 0;  // 0 if the work only looks at a file
     // Continues the work, and returns its result, or nullopt while it is not done.
-    std::function<std::optional<absl::Status>()> go_on;
+    std::function<std::optional<absl::Status>()> continue_work;
     // Called when the work has failed. If null, a failure has no consequences.
     std::function<void(const absl::Status& why)> fail = nullptr;
   };
@@ -141,7 +143,7 @@ class Executor {
   // Takes a message from a socket. Messages are handled in order, and only while the process is not
   // frozen.
   void Take(std::function<void()> message);
-  void TakeWaiting();
+  void HandleWaiting();
 
   // ---- Streams and reports. ----
   void Attach(const api::Welcome& welcome);
@@ -150,11 +152,11 @@ class Executor {
   // Answers a request that came on this stream. If the stream has ended, nobody waits for the
   // answer.
   void Answer(uint64_t stream, api::ReportBody body);
-  void Answer(const Reader& reader, absl::StatusOr<ir::Array> value);
-  void SendWaiting();
+  void Answer(const PendingRead& reader, absl::StatusOr<ir::Array> value);
+  void SendWaitingReports();
   void Acknowledge(uint64_t through);
   // Returns the shards that waiting deletions will free.
-  std::set<Key> Deleting() const;
+  std::set<Key> PendingDeletions() const;
   api::ExecutorInventory Inventory() const;
 
   // ---- Commands. ----
@@ -171,17 +173,17 @@ class Executor {
   // Begins the commands whose turn it is on their devices.
   void Advance();
   bool BeginNext();
-  void BeginQueued(const Queued& next);
+  void BeginQueued(const QueuedCommand& next);
   uint32_t AllDevices() const { return (1u << devices_) - 1; }
-  bool Runs(uint64_t launch) const { return m_.running.count(launch) > 0; }
+  bool Runs(uint64_t launch) const { return memory_.running.count(launch) > 0; }
   void Delete(uint64_t array, int32_t device);
-  void Begin(const api::Launch& launch, const Queued& queued);
+  void Begin(const api::Launch& launch, const QueuedCommand& queued);
   void BeginGang(const api::Launch& launch, const Members& generation);
   // All members have come. They run once they reach each other, or their connections break.
   void RunGang(uint64_t launch);
   void Run(const api::Launch& launch, std::map<Key, Buffer> results);
-  // `came` is the time at which the transfer's turn came.
-  void Begin(const api::Transfer& transfer, absl::Time came);
+  // `began_at` is the time at which the transfer's turn came.
+  void Begin(const api::Transfer& transfer, absl::Time began_at);
   void Copy(const api::Transfer& transfer, double value);
   void End(uint64_t launch, const absl::Status& status, bool inputs_kept);
   void Cancel(uint64_t launch, const absl::Status& why);
@@ -196,7 +198,7 @@ class Executor {
                                           const std::vector<std::shared_ptr<Buffer>>& sources);
   std::optional<absl::Status> Publish(const api::SaveShards& c, const FileRef& draft);
   absl::Status ReadShards(const api::LoadShards& c);
-  void Push(FileWork work);
+  void QueueFileWork(FileWork work);
   void WorkOnFile(absl::Duration pause);
 
   World* const world_;
@@ -216,26 +218,26 @@ class Executor {
     uint64_t epoch = 0;   // epoch of the last welcome
     std::shared_ptr<Uplink> uplink;
     std::deque<api::Report> journal;
-    size_t sent = 0;  // number of reports of the journal that were sent
+    size_t num_sent = 0;  // number of reports of the journal that were sent
     uint64_t last_report = 0;
     std::map<Key, Buffer> buffers;
-    std::map<Key, uint64_t> deleted;             // deleted shard -> epoch of its deletion
-    std::map<Key, std::vector<Reader>> readers;  // reads that wait for a buffer
+    std::map<Key, uint64_t> deleted;                  // deleted shard -> epoch of its deletion
+    std::map<Key, std::vector<PendingRead>> readers;  // reads that wait for a buffer
     std::map<uint64_t, Program> programs;
     std::map<uint64_t, Members> generations;
     // The generations in which a launch failed or was cancelled. They stay failed.
     std::set<uint64_t> failed_generations;
     // The launches that have not been reported -> their sequence and generation.
-    std::map<uint64_t, std::pair<uint64_t, uint64_t>> taken;
-    std::deque<Queued> queue;
-    std::map<uint64_t, Running> running;
-    std::deque<FileWork> files;  // work on files; the first is under way
+    std::map<uint64_t, std::pair<uint64_t, uint64_t>> unreported;
+    std::deque<QueuedCommand> queue;
+    std::map<uint64_t, RunningLaunch> running;
+    std::deque<FileWork> file_work;  // work on files; the first is under way
     // Copies whose value is still to come.
     std::map<Key, std::vector<std::shared_ptr<Buffer>>> retained;
     std::set<uint64_t> cancelled;
     uint64_t last_sequence = 0;
   };
-  Memory m_;
+  Memory memory_;
 };
 
 }  // namespace tessera::sim

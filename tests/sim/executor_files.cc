@@ -14,17 +14,17 @@ namespace {
 constexpr absl::Duration kBeginTimeout = absl::Seconds(60);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(2), kLastPause = absl::Milliseconds(100);
 
-absl::Status NoFile(const std::string& path) {
+absl::Status FileNotFoundError(const std::string& path) {
   return MakeError(ErrorKind::kFileNotFound, absl::StrCat(path, " is not there"));
 }
 
-std::string DraftOf(const api::SaveShards& c) { return absl::StrCat(c.path, " ", c.token); }
+std::string DraftKey(const api::SaveShards& c) { return absl::StrCat(c.path, " ", c.token); }
 
 }  // namespace
 
-void Executor::Push(FileWork work) {
-  m_.files.push_back(std::move(work));
-  if (m_.files.size() == 1) WorkOnFile(kFirstPause);
+void Executor::QueueFileWork(FileWork work) {
+  memory_.file_work.push_back(std::move(work));
+  if (memory_.file_work.size() == 1) WorkOnFile(kFirstPause);
 }
 
 void Executor::WorkOnFile(absl::Duration pause) {
@@ -32,28 +32,28 @@ void Executor::WorkOnFile(absl::Duration pause) {
   const absl::Duration time =
       pause + world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(10));
   Later(time, [this, pause] {
-    const FileWork& work = m_.files.front();
-    const bool cancelled = work.launch != 0 && m_.cancelled.count(work.launch) > 0;
-    const std::optional<absl::Status> end =
-        cancelled ? MakeError(ErrorKind::kCancelled, "cancelled") : work.go_on();
-    if (!end) return WorkOnFile(std::min(2 * pause, kLastPause));
-    if (!end->ok() && work.fail) work.fail(*end);
-    if (work.launch != 0 && end->ok()) {
+    const FileWork& work = memory_.file_work.front();
+    const bool cancelled = work.launch != 0 && memory_.cancelled.count(work.launch) > 0;
+    const std::optional<absl::Status> result =
+        cancelled ? MakeError(ErrorKind::kCancelled, "cancelled") : work.continue_work();
+    if (!result) return WorkOnFile(std::min(2 * pause, kLastPause));
+    if (!result->ok() && work.fail) work.fail(*result);
+    if (work.launch != 0 && result->ok()) {
       Report(api::LaunchDone{work.launch, absl::Milliseconds(1), {}});
     } else if (work.launch != 0) {
-      Report(api::LaunchFailed{work.launch, *end, /*inputs_kept=*/true});
+      Report(api::LaunchFailed{work.launch, *result, /*inputs_kept=*/true});
     }
-    m_.files.pop_front();
-    if (!m_.files.empty()) WorkOnFile(kFirstPause);
+    memory_.file_work.pop_front();
+    if (!memory_.file_work.empty()) WorkOnFile(kFirstPause);
   });
 }
 
 // ---- Saves. -------------------------------------------------------------------------------------
 
 std::shared_ptr<Executor::Buffer> Executor::Retain(const Key& key) {
-  const Buffer& buffer = m_.buffers.at(key);
+  const Buffer& buffer = memory_.buffers.at(key);
   auto retained = std::make_shared<Buffer>(buffer);
-  if (buffer.state == Buffer::kExpected) m_.retained[key].push_back(retained);
+  if (buffer.state == Buffer::kExpected) memory_.retained[key].push_back(retained);
   return retained;
 }
 
@@ -61,52 +61,52 @@ std::shared_ptr<Executor::Buffer> Executor::Retain(const Key& key) {
 // values are retained when the command comes, because the arrays may be deleted before the part is
 // written.
 void Executor::On(const api::SaveShards& c) {
-  m_.taken[c.launch] = {c.sequence, 0};
+  memory_.unreported[c.launch] = {c.sequence, 0};
   std::vector<std::shared_ptr<Buffer>> sources;
   for (const api::FileShard& shard : c.shards) {
     const Key key{shard.array, shard.device};
-    if (m_.buffers.count(key) > 0) {
+    if (memory_.buffers.count(key) > 0) {
       sources.push_back(Retain(key));
       continue;
     }
     if (fleet_->is_live(c.launch))
       world_->Violate("save ", c.launch, " reads array ", shard.array, ", which ", name_,
-                      " does not have", m_.deleted.count(key) > 0 ? ": deleted" : "");
+                      " does not have", memory_.deleted.count(key) > 0 ? ": deleted" : "");
     return Report(
         api::LaunchFailed{c.launch, MakeError(ErrorKind::kArrayNotFound, "not here"), true});
   }
-  fleet_->checker->LaunchBegins(c.launch, name_, incarnation_);
+  fleet_->checker->OnLaunchBegin(c.launch, name_, incarnation_);
   FileWork work{c.launch, nullptr};
-  const auto mine = std::make_shared<FileRef>();  // the draft, once it is there
-  const absl::Time came = world_->now();
-  work.go_on = [this, c, sources, mine, came]() -> std::optional<absl::Status> {
-    FileRef& draft = *mine;
+  const auto my_draft = std::make_shared<FileRef>();  // the draft, once it is there
+  const absl::Time began_at = world_->now();
+  work.continue_work = [this, c, sources, my_draft, began_at]() -> std::optional<absl::Status> {
+    FileRef& draft = *my_draft;
     if (draft == nullptr && c.part == 0) {
       if (!c.overwrite && fleet_->files.count(c.path) > 0)
         return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " exists already"));
       draft = std::make_shared<File>();
       for (const api::FileArrayInfo& info : c.arrays) draft->arrays.push_back({info});
       draft->parts.assign(c.parts, File::kMissing);
-      if (!fleet_->drafts.emplace(DraftOf(c), draft).second)
+      if (!fleet_->drafts.emplace(DraftKey(c), draft).second)
         world_->Violate("the draft of save ", c.launch, " is made twice");
       return std::nullopt;
     }
     if (draft == nullptr) {
-      const auto there = fleet_->drafts.find(DraftOf(c));
-      if (there != fleet_->drafts.end()) draft = there->second;
-      if (draft == nullptr && world_->now() > came + kBeginTimeout)
+      const auto found = fleet_->drafts.find(DraftKey(c));
+      if (found != fleet_->drafts.end()) draft = found->second;
+      if (draft == nullptr && world_->now() > began_at + kBeginTimeout)
         return MakeError(ErrorKind::kFilesDisabled, "the file that another began is not here");
       return std::nullopt;
     }
     if (draft->parts.at(c.part) == File::kMissing) return WriteShards(c, *draft, sources);
     return Publish(c, draft);
   };
-  work.fail = [this, c, mine](const absl::Status&) {
-    if (*mine == nullptr) return;
-    (*mine)->parts.at(c.part) = File::kFailed;
-    if (c.part == 0) fleet_->drafts.erase(DraftOf(c));
+  work.fail = [this, c, my_draft](const absl::Status&) {
+    if (*my_draft == nullptr) return;
+    (*my_draft)->parts.at(c.part) = File::kFailed;
+    if (c.part == 0) fleet_->drafts.erase(DraftKey(c));
   };
-  Push(std::move(work));
+  QueueFileWork(std::move(work));
 }
 
 std::optional<absl::Status> Executor::WriteShards(
@@ -129,40 +129,41 @@ std::optional<absl::Status> Executor::Publish(const api::SaveShards& c, const Fi
   if (!c.overwrite && fleet_->files.count(c.path) > 0)
     return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " exists already"));
   fleet_->files[c.path] = draft;
-  fleet_->drafts.erase(DraftOf(c));
+  fleet_->drafts.erase(DraftKey(c));
   return absl::OkStatus();
 }
 
 // ---- Loads. -------------------------------------------------------------------------------------
 
 void Executor::On(const api::LoadShards& c) {
-  m_.taken[c.launch] = {0, 0};
-  fleet_->checker->LaunchBegins(c.launch, name_, incarnation_);
+  memory_.unreported[c.launch] = {0, 0};
+  fleet_->checker->OnLaunchBegin(c.launch, name_, incarnation_);
   for (const api::FileShard& shard : c.shards) Expect(shard.array, shard.device);
   FileWork work{c.launch, nullptr};
-  work.go_on = [this, c]() -> std::optional<absl::Status> { return ReadShards(c); };
+  work.continue_work = [this, c]() -> std::optional<absl::Status> { return ReadShards(c); };
   work.fail = [this, c](const absl::Status& why) {
     for (const api::FileShard& shard : c.shards) {
-      const auto it = m_.buffers.find({shard.array, shard.device});
-      if (it != m_.buffers.end() && it->second.state == Buffer::kExpected)
+      const auto it = memory_.buffers.find({shard.array, shard.device});
+      if (it != memory_.buffers.end() && it->second.state == Buffer::kExpected)
         Resolve(it->first, {Buffer::kFailed, 0, why});
     }
   };
-  Push(std::move(work));
+  QueueFileWork(std::move(work));
 }
 
 absl::Status Executor::ReadShards(const api::LoadShards& c) {
   const auto file = fleet_->files.find(c.path);
-  if (file == fleet_->files.end()) return NoFile(c.path);
+  if (file == fleet_->files.end()) return FileNotFoundError(c.path);
   for (const api::FileShard& shard : c.shards) {
     const api::FileArrayInfo& expected = c.arrays.at(shard.index);
     const std::vector<File::Array>& arrays = file->second->arrays;
     const auto found = std::find_if(arrays.begin(), arrays.end(),
                                     [&](const File::Array& a) { return a.info == expected; });
-    if (found == arrays.end()) return NoFile(absl::StrCat(expected.name, " of ", c.path));
+    if (found == arrays.end())
+      return FileNotFoundError(absl::StrCat(expected.name, " of ", c.path));
     const Key key{shard.array, shard.device};
-    if (m_.deleted.count(key) > 0) continue;
-    if (m_.buffers.at(key).state != Buffer::kExpected)
+    if (memory_.deleted.count(key) > 0) continue;
+    if (memory_.buffers.at(key).state != Buffer::kExpected)
       return MakeError(ErrorKind::kInternal,
                        absl::StrCat("array ", shard.array, " is loaded twice"));
     Resolve(key, {Buffer::kReady, found->value, {}});
@@ -172,16 +173,16 @@ absl::Status Executor::ReadShards(const api::LoadShards& c) {
 }
 
 void Executor::On(const api::InspectFile& c) {
-  Push({0, [this, c, stream = m_.stream]() -> std::optional<absl::Status> {
-          api::FileInspected report{c.request, NoFile(c.path)};
-          if (const auto file = fleet_->files.find(c.path); file != fleet_->files.end()) {
-            report.arrays.emplace();
-            for (const File::Array& array : file->second->arrays)
-              report.arrays->push_back(array.info);
-          }
-          Answer(stream, std::move(report));
-          return absl::OkStatus();
-        }});
+  QueueFileWork({0, [this, c, stream = memory_.stream]() -> std::optional<absl::Status> {
+                   api::FileInspected report{c.request, FileNotFoundError(c.path)};
+                   if (const auto file = fleet_->files.find(c.path); file != fleet_->files.end()) {
+                     report.arrays.emplace();
+                     for (const File::Array& array : file->second->arrays)
+                       report.arrays->push_back(array.info);
+                   }
+                   Answer(stream, std::move(report));
+                   return absl::OkStatus();
+                 }});
 }
 
 }  // namespace tessera::sim

@@ -17,7 +17,7 @@ constexpr absl::Duration kKeepalive = absl::Seconds(10);
 constexpr absl::Duration kTryAgain = absl::Milliseconds(5);
 
 // Returns the command as text for the transcript.
-std::string Text(const api::Command& command) {
+std::string CommandText(const api::Command& command) {
   const auto ids = [](const std::vector<uint64_t>& list) { return absl::StrJoin(list, ","); };
   if (const auto* c = std::get_if<api::Launch>(&command))
     return absl::StrCat("launch ", c->launch, " (", ids(c->args), ") -> (", ids(c->results), ")");
@@ -37,14 +37,17 @@ std::string Text(const api::Command& command) {
   return "";
 }
 
-absl::Status PeerFailed(const std::string& what) { return MakeError(ErrorKind::kPeerFailed, what); }
+absl::Status PeerFailedError(const std::string& what) {
+  return MakeError(ErrorKind::kPeerFailed, what);
+}
 
 }  // namespace
 
 // Carries out one command. Launches, transfers and deletions wait in the queue of their devices, so
 // that a deletion comes after the launches before it. Other commands take effect at once.
 void Executor::CarryOut(const api::Command& command) {
-  if (const std::string text = Text(command); !text.empty()) world_->Log(name_, " gets ", text);
+  if (const std::string text = CommandText(command); !text.empty())
+    world_->Log(name_, " gets ", text);
   std::visit(
       [&](const auto& c) {
         using C = std::decay_t<decltype(c)>;
@@ -54,15 +57,15 @@ void Executor::CarryOut(const api::Command& command) {
           Cancel(c.launch, c.why);
         } else if constexpr (std::is_same_v<C, api::DeleteBuffers>) {
           for (int32_t device = 0; device < devices_; ++device)
-            m_.queue.push_back({c, 1u << device});
+            memory_.queue.push_back({c, 1u << device});
           Advance();
         } else if constexpr (std::is_same_v<C, api::UnloadPrograms>) {
-          for (uint64_t id : c.executables) m_.programs.erase(id);
+          for (uint64_t id : c.executables) memory_.programs.erase(id);
         } else if constexpr (std::is_same_v<C, api::CloseCommunicator>) {
-          m_.generations.erase(c.generation);
-          for (const auto& [launch, running] : std::map<uint64_t, Running>(m_.running))
+          memory_.generations.erase(c.generation);
+          for (const auto& [launch, running] : std::map<uint64_t, RunningLaunch>(memory_.running))
             if (running.generation == c.generation)
-              LeaveGang(launch, PeerFailed("the communicator was closed"));
+              LeaveGang(launch, PeerFailedError("the communicator was closed"));
         } else if constexpr (std::is_same_v<C, api::AcknowledgeReports>) {
           Acknowledge(c.through);
         }
@@ -74,10 +77,10 @@ void Executor::On(const api::LoadProgram& c) {
   Program program;
   for (const ir::ValueId v : c.program.entry->results) program.sources.push_back(v);
   for (const auto& [mesh_device, device] : c.Local()) program.devices.push_back(device);
-  m_.programs[c.executable] = std::move(program);
+  memory_.programs[c.executable] = std::move(program);
   Later(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(300)),
         [this, id = c.executable] {
-          if (const auto it = m_.programs.find(id); it != m_.programs.end())
+          if (const auto it = memory_.programs.find(id); it != memory_.programs.end())
             it->second.loaded = true;
           world_->Log(name_, " has program ", id);
           Report(api::ProgramLoaded{id, absl::OkStatus(), 64});
@@ -85,78 +88,78 @@ void Executor::On(const api::LoadProgram& c) {
 }
 
 void Executor::On(const api::ConfigureCommunicator& c) {
-  m_.generations[c.generation] = c.members;
+  memory_.generations[c.generation] = c.members;
   Later(absl::Milliseconds(1), [this, generation = c.generation] {
     Report(api::CommunicatorReady{generation, absl::OkStatus()});
   });
 }
 
 void Executor::Expect(uint64_t array, int32_t device) {
-  if (m_.deleted.count({array, device}) == 0) m_.buffers.try_emplace({array, device});
+  if (memory_.deleted.count({array, device}) == 0) memory_.buffers.try_emplace({array, device});
 }
 
 void Executor::CheckSequence(uint64_t sequence) {
   if (sequence == 0) return;  // The launch was sent in an earlier life, and its place is not known.
-  if (sequence <= m_.last_sequence)
-    world_->Violate(name_, " got sequence ", sequence, " after ", m_.last_sequence);
-  m_.last_sequence = sequence;
+  if (sequence <= memory_.last_sequence)
+    world_->Violate(name_, " got sequence ", sequence, " after ", memory_.last_sequence);
+  memory_.last_sequence = sequence;
 }
 
 void Executor::On(const api::Launch& c) {
   CheckSequence(c.sequence);
-  m_.taken[c.launch] = {c.sequence, c.generation};
-  const auto program = m_.programs.find(c.executable);
-  if (program == m_.programs.end())
+  memory_.unreported[c.launch] = {c.sequence, c.generation};
+  const auto program = memory_.programs.find(c.executable);
+  if (program == memory_.programs.end())
     return world_->Violate("launch ", c.launch, " names executable ", c.executable, ", which ",
                            name_, " does not have");
   for (uint64_t result : c.results)
     for (int32_t device : program->second.devices) Expect(result, device);
-  Queued queued{c, 0, program->second};
+  QueuedCommand queued{c, 0, program->second};
   for (int32_t device : program->second.devices) queued.devices |= 1u << device;
-  if (const auto it = m_.generations.find(c.generation); it != m_.generations.end())
+  if (const auto it = memory_.generations.find(c.generation); it != memory_.generations.end())
     queued.members = it->second;
-  m_.queue.push_back(std::move(queued));
+  memory_.queue.push_back(std::move(queued));
   Advance();
 }
 
 void Executor::On(const api::Transfer& c) {
   CheckSequence(c.sequence);
-  m_.taken[c.launch] = {c.sequence, 0};
-  Queued queued{c};
+  memory_.unreported[c.launch] = {c.sequence, 0};
+  QueuedCommand queued{c};
   for (const auto& shard : c.shards) {
     Expect(c.result, shard.device);
     queued.devices |= 1u << shard.device;
   }
-  m_.queue.push_back(std::move(queued));
+  memory_.queue.push_back(std::move(queued));
   Advance();
 }
 
 void Executor::On(const api::WriteBuffer& c) {
   const Key key{c.array, c.device};
-  if (m_.deleted.count(key) > 0 || Deleting().count(key) > 0)
+  if (memory_.deleted.count(key) > 0 || PendingDeletions().count(key) > 0)
     return Report(api::BufferWritten{c.array, c.device,
                                      MakeError(ErrorKind::kArrayDeleted, "deleted meanwhile")});
   // A repeated write changes nothing.
-  if (m_.buffers.count(key) == 0) Resolve(key, {Buffer::kReady, c.value.At(0), {}});
+  if (memory_.buffers.count(key) == 0) Resolve(key, {Buffer::kReady, c.value.At(0), {}});
   Report(api::BufferWritten{c.array, c.device, absl::OkStatus()});
 }
 
 void Executor::On(const api::ReadBuffer& c) {
   const Key key{c.array, c.device};
-  if (m_.deleted.count(key) > 0)
-    return Answer({m_.stream, c.request}, MakeError(ErrorKind::kArrayDeleted, "deleted"));
-  const auto it = m_.buffers.find(key);
-  if (it == m_.buffers.end())
-    return Answer({m_.stream, c.request}, MakeError(ErrorKind::kArrayNotFound, "not here"));
-  m_.readers[key].push_back({m_.stream, c.request});
+  if (memory_.deleted.count(key) > 0)
+    return Answer({memory_.stream, c.request}, MakeError(ErrorKind::kArrayDeleted, "deleted"));
+  const auto it = memory_.buffers.find(key);
+  if (it == memory_.buffers.end())
+    return Answer({memory_.stream, c.request}, MakeError(ErrorKind::kArrayNotFound, "not here"));
+  memory_.readers[key].push_back({memory_.stream, c.request});
   if (it->second.state != Buffer::kExpected) Resolve(key, it->second);
 }
 
 void Executor::Resolve(const Key& key, Buffer buffer) {
-  if (const auto readers = m_.readers.extract(key)) {
+  if (const auto readers = memory_.readers.extract(key)) {
     ir::Array value(ir::DType::kF32, {1});
     value.Set(0, buffer.value);
-    for (const Reader& reader : readers.mapped()) {
+    for (const PendingRead& reader : readers.mapped()) {
       if (buffer.state == Buffer::kFailed) {
         Answer(reader, buffer.error);
       } else {
@@ -164,9 +167,9 @@ void Executor::Resolve(const Key& key, Buffer buffer) {
       }
     }
   }
-  if (const auto retained = m_.retained.extract(key))
+  if (const auto retained = memory_.retained.extract(key))
     for (const std::shared_ptr<Buffer>& each : retained.mapped()) *each = buffer;
-  m_.buffers[key] = std::move(buffer);
+  memory_.buffers[key] = std::move(buffer);
 }
 
 void Executor::Advance() {
@@ -175,12 +178,12 @@ void Executor::Advance() {
 
 bool Executor::BeginNext() {
   uint32_t busy = 0;
-  for (const auto& [launch, running] : m_.running) busy |= running.devices;
-  for (size_t i = 0; i < m_.queue.size() && busy != AllDevices(); ++i) {
-    const uint32_t devices = m_.queue[i].devices;
+  for (const auto& [launch, running] : memory_.running) busy |= running.devices;
+  for (size_t i = 0; i < memory_.queue.size() && busy != AllDevices(); ++i) {
+    const uint32_t devices = memory_.queue[i].devices;
     if ((devices & busy) == 0) {
-      const Queued next = std::move(m_.queue[i]);
-      m_.queue.erase(m_.queue.begin() + static_cast<std::ptrdiff_t>(i));
+      const QueuedCommand next = std::move(memory_.queue[i]);
+      memory_.queue.erase(memory_.queue.begin() + static_cast<std::ptrdiff_t>(i));
       BeginQueued(next);
       return true;
     }
@@ -189,14 +192,14 @@ bool Executor::BeginNext() {
   return false;
 }
 
-void Executor::BeginQueued(const Queued& next) {
+void Executor::BeginQueued(const QueuedCommand& next) {
   if (const auto* launch = std::get_if<api::Launch>(&next.command)) {
     world_->Log(name_, " begins ", launch->launch);
-    m_.running[launch->launch] = {next.devices, launch->generation};
+    memory_.running[launch->launch] = {next.devices, launch->generation};
     Begin(*launch, next);
   } else if (const auto* transfer = std::get_if<api::Transfer>(&next.command)) {
     world_->Log(name_, " begins ", transfer->launch);
-    Running& running = m_.running[transfer->launch] = {next.devices};
+    RunningLaunch& running = memory_.running[transfer->launch] = {next.devices};
     for (const auto& shard : transfer->shards)
       running.results[{transfer->result, shard.device}] = {};
     Begin(*transfer, world_->now());
@@ -209,30 +212,30 @@ void Executor::BeginQueued(const Queued& next) {
 
 void Executor::Delete(uint64_t array, int32_t device) {
   Resolve({array, device}, {Buffer::kFailed, 0, MakeError(ErrorKind::kArrayDeleted, "deleted")});
-  m_.buffers.erase({array, device});
-  m_.deleted.emplace(Key{array, device}, m_.epoch);
+  memory_.buffers.erase({array, device});
+  memory_.deleted.emplace(Key{array, device}, memory_.epoch);
 }
 
 // Begins a launch whose turn has come. A missing argument is a violation, unless the operation has
 // ended for the coordinator, which then only cancels the launch. From here on, donated arguments
 // are gone. The results are computed from the arguments at once, but appear only when the run ends.
-void Executor::Begin(const api::Launch& launch, const Queued& queued) {
+void Executor::Begin(const api::Launch& launch, const QueuedCommand& queued) {
   const Program& program = queued.program;
   for (size_t r = 0; r < launch.results.size(); ++r)
     for (int32_t device : program.devices)
-      m_.running.at(launch.launch).results[{launch.results[r], device}] = {};
-  if (m_.cancelled.count(launch.launch) > 0)
+      memory_.running.at(launch.launch).results[{launch.results[r], device}] = {};
+  if (memory_.cancelled.count(launch.launch) > 0)
     return End(launch.launch, MakeError(ErrorKind::kCancelled, "cancelled in the queue"), true);
   std::map<Key, Buffer> results;
   for (int32_t device : program.devices) {
     for (uint64_t arg : launch.args) {
-      const auto it = m_.buffers.find({arg, device});
-      if (it == m_.buffers.end() && !fleet_->is_live(launch.launch))
+      const auto it = memory_.buffers.find({arg, device});
+      if (it == memory_.buffers.end() && !fleet_->is_live(launch.launch))
         return End(launch.launch, MakeError(ErrorKind::kArrayDeleted, "it has ended"), true);
-      if (it == m_.buffers.end())
+      if (it == memory_.buffers.end())
         return world_->Violate("launch ", launch.launch, " reads array ", arg, ", which ", name_,
                                " does not have",
-                               m_.deleted.count({arg, device}) ? ": deleted" : "");
+                               memory_.deleted.count({arg, device}) ? ": deleted" : "");
       if (it->second.state == Buffer::kFailed)
         return End(launch.launch, it->second.error, /*inputs_kept=*/true);
       if (it->second.state == Buffer::kExpected)
@@ -241,16 +244,16 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
     }
     for (size_t r = 0; r < launch.results.size(); ++r)
       results[{launch.results[r], device}] =
-          m_.buffers.at({launch.args[program.sources[r]], device});
+          memory_.buffers.at({launch.args[program.sources[r]], device});
   }
-  fleet_->checker->LaunchBegins(launch.launch, name_, incarnation_);
+  fleet_->checker->OnLaunchBegin(launch.launch, name_, incarnation_);
   for (size_t i = 0; i < launch.donate.size(); ++i)
     if (launch.donate[i])
       for (int32_t device : program.devices) {
-        m_.buffers.erase({launch.args[i], device});
-        m_.deleted.emplace(Key{launch.args[i], device}, m_.epoch);
+        memory_.buffers.erase({launch.args[i], device});
+        memory_.deleted.emplace(Key{launch.args[i], device}, memory_.epoch);
       }
-  m_.running.at(launch.launch).results = results;
+  memory_.running.at(launch.launch).results = results;
   if (launch.generation != 0) return BeginGang(launch, queued.members);
   Run(launch, std::move(results));
 }
@@ -260,23 +263,23 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
 // gone, otherwise after the timeout of collectives.
 void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
   if (generation.empty())
-    return End(launch.launch, PeerFailed("the communicator is closed"), false);
-  if (m_.failed_generations.count(launch.generation) > 0)
-    return End(launch.launch, PeerFailed("the communicator has failed"), false);
+    return End(launch.launch, PeerFailedError("the communicator is closed"), false);
+  if (memory_.failed_generations.count(launch.generation) > 0)
+    return End(launch.launch, PeerFailedError("the communicator has failed"), false);
   Fleet::Gang& here = fleet_->rendezvous[launch.launch];
   if (here.members.empty()) here.sequence = launch.sequence;
   if (here.sequence != launch.sequence)
     world_->Violate("members of launch ", launch.launch, " have sequences ", here.sequence, " and ",
                     launch.sequence);
   here.members.push_back(this);
-  m_.running.at(launch.launch).launch = launch;
+  memory_.running.at(launch.launch).launch = launch;
   for (const auto& member : generation) {
     const auto peer =
         fleet_->by_endpoint.find(absl::StrCat(member.executor, "#", member.incarnation));
     if (peer != fleet_->by_endpoint.end()) continue;
     return Later(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(300)),
                  [this, id = launch.launch, name = member.executor] {
-                   LeaveGang(id, PeerFailed(absl::StrCat(name, " is gone")));
+                   LeaveGang(id, PeerFailedError(absl::StrCat(name, " is gone")));
                  });
   }
   if (here.members.size() < generation.size()) {
@@ -300,14 +303,14 @@ void Executor::RunGang(uint64_t launch) {
     if (world_->random().OneIn(2))
       return Later(cut - world_->now(), [this, launch] { RunGang(launch); });
     return Later(world_->random().Within(absl::ZeroDuration(), kKeepalive), [this, launch] {
-      LeaveGang(launch, PeerFailed("its connection to a peer broke"));
+      LeaveGang(launch, PeerFailedError("its connection to a peer broke"));
     });
   }
   // From now on, no member waits for another one.
   const std::vector<Executor*> members = std::exchange(it->second.members, {});
   fleet_->rendezvous.erase(it);
   for (Executor* member : members) {
-    const Running& running = member->m_.running.at(launch);
+    const RunningLaunch& running = member->memory_.running.at(launch);
     member->Run(running.launch, running.results);
   }
 }
@@ -332,9 +335,9 @@ void Executor::Run(const api::Launch& launch, std::map<Key, Buffer> results) {
           ? world_->random().Within(absl::Milliseconds(100), absl::Seconds(4))
           : world_->random().Within(absl::Microseconds(50), absl::Milliseconds(20));
   Later(time, [this, launch, results = std::move(results), time] {
-    if (m_.running.erase(launch.launch) == 0) return;  // it was cancelled
+    if (memory_.running.erase(launch.launch) == 0) return;  // it was cancelled
     for (const auto& [key, buffer] : results)
-      if (m_.deleted.count(key) == 0) Resolve(key, buffer);
+      if (memory_.deleted.count(key) == 0) Resolve(key, buffer);
     api::LaunchDone done{launch.launch, time, {}};
     for (const auto& [result, device] : launch.inline_results) {
       ir::Array value(ir::DType::kF32, {1});
@@ -350,11 +353,11 @@ void Executor::Run(const api::Launch& launch, std::map<Key, Buffer> results) {
 // them is not ready or not reachable. A piece that a peer has deleted is a violation, because the
 // coordinator must keep it until the transfer has ended. The exceptions are operations that have
 // ended and deletions of an earlier life.
-void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
+void Executor::Begin(const api::Transfer& transfer, absl::Time began_at) {
   if (!Runs(transfer.launch)) return;
-  if (m_.cancelled.count(transfer.launch) > 0)
+  if (memory_.cancelled.count(transfer.launch) > 0)
     return End(transfer.launch, MakeError(ErrorKind::kCancelled, "cancelled"), true);
-  if (world_->now() > came + transfer.timeout)
+  if (world_->now() > began_at + transfer.timeout)
     return End(transfer.launch, MakeError(ErrorKind::kDeadlineExceeded, "too slow"), true);
   double value = 0;
   for (const auto& shard : transfer.shards) {
@@ -363,30 +366,30 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
       if (!piece.local) {
         const auto peer = fleet_->by_endpoint.find(piece.endpoint);
         if (peer == fleet_->by_endpoint.end())
-          return End(transfer.launch, PeerFailed(piece.endpoint + " is gone"), true);
+          return End(transfer.launch, PeerFailedError(piece.endpoint + " is gone"), true);
         source = peer->second;
         if (world_->now() < fleet_->CutUntil(worker_, source->worker_)) {
-          if (world_->now() > came + kKeepalive)
-            return End(transfer.launch, PeerFailed(piece.endpoint + " does not answer"), true);
-          return Later(kTryAgain, [this, transfer, came] { Begin(transfer, came); });
+          if (world_->now() > began_at + kKeepalive)
+            return End(transfer.launch, PeerFailedError(piece.endpoint + " does not answer"), true);
+          return Later(kTryAgain, [this, transfer, began_at] { Begin(transfer, began_at); });
         }
       }
       const Key key{piece.source, piece.source_device};
-      const auto deleted = source->m_.deleted.find(key);
-      if (deleted != source->m_.deleted.end() && !fleet_->is_live(transfer.launch))
-        return End(transfer.launch, PeerFailed("it has ended"), true);
+      const auto deleted = source->memory_.deleted.find(key);
+      if (deleted != source->memory_.deleted.end() && !fleet_->is_live(transfer.launch))
+        return End(transfer.launch, PeerFailedError("it has ended"), true);
       // If the deletion was not on the disk, a new life of the coordinator does not know of it.
       // That life learns of the deletion from the peer's inventory, or from this failure.
-      if (deleted != source->m_.deleted.end() && deleted->second < m_.epoch)
-        return End(transfer.launch, PeerFailed("it was deleted before the restart"), true);
-      if (deleted != source->m_.deleted.end())
+      if (deleted != source->memory_.deleted.end() && deleted->second < memory_.epoch)
+        return End(transfer.launch, PeerFailedError("it was deleted before the restart"), true);
+      if (deleted != source->memory_.deleted.end())
         return world_->Violate("transfer ", transfer.launch, " on ", name_, " reads array ",
                                piece.source, ", which ", source->name(), " has deleted already");
-      const auto it = source->m_.buffers.find(key);
-      if (it != source->m_.buffers.end() && it->second.state == Buffer::kFailed)
+      const auto it = source->memory_.buffers.find(key);
+      if (it != source->memory_.buffers.end() && it->second.state == Buffer::kFailed)
         return End(transfer.launch, it->second.error, true);
-      if (it == source->m_.buffers.end() || it->second.state == Buffer::kExpected)
-        return Later(kTryAgain, [this, transfer, came] { Begin(transfer, came); });
+      if (it == source->memory_.buffers.end() || it->second.state == Buffer::kExpected)
+        return Later(kTryAgain, [this, transfer, began_at] { Begin(transfer, began_at); });
       value = it->second.value;
     }
   }
@@ -396,23 +399,23 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
 void Executor::Copy(const api::Transfer& transfer, double value) {
   Later(world_->random().Within(absl::Microseconds(100), absl::Milliseconds(30)),
         [this, transfer, value] {
-          if (m_.running.erase(transfer.launch) == 0) return;
+          if (memory_.running.erase(transfer.launch) == 0) return;
           for (const auto& shard : transfer.shards)
-            if (m_.deleted.count({transfer.result, shard.device}) == 0)
+            if (memory_.deleted.count({transfer.result, shard.device}) == 0)
               Resolve({transfer.result, shard.device}, {Buffer::kReady, value, {}});
-          fleet_->checker->LaunchBegins(transfer.launch, name_, incarnation_);
+          fleet_->checker->OnLaunchBegin(transfer.launch, name_, incarnation_);
           Report(api::LaunchDone{transfer.launch, absl::Milliseconds(1), {}});
           Advance();
         });
 }
 
 void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept) {
-  if (const auto running = m_.running.extract(launch)) {
+  if (const auto running = memory_.running.extract(launch)) {
     // The members of the gang may have left it at different points.
     if (const uint64_t generation = running.mapped().generation; generation != 0 && !inputs_kept)
-      m_.failed_generations.insert(generation);
+      memory_.failed_generations.insert(generation);
     for (const auto& [key, buffer] : running.mapped().results)
-      if (m_.deleted.count(key) == 0) Resolve(key, {Buffer::kFailed, 0, status});
+      if (memory_.deleted.count(key) == 0) Resolve(key, {Buffer::kFailed, 0, status});
   }
   if (const auto it = fleet_->rendezvous.find(launch); it != fleet_->rendezvous.end())
     std::erase(it->second.members, this);
@@ -422,7 +425,7 @@ void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept
 
 void Executor::Cancel(uint64_t launch, const absl::Status& why) {
   if (!Runs(launch)) {
-    m_.cancelled.insert(launch);
+    memory_.cancelled.insert(launch);
     return;
   }
   Later(world_->random().Within(absl::Microseconds(100), absl::Milliseconds(50)),

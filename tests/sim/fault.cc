@@ -19,7 +19,7 @@ constexpr Kind kKinds[] = {
 #undef TESSERA_SIM_FAULT
 };
 
-FaultKind AnyKind(Random& random) {
+FaultKind RandomKind(Random& random) {
   int weights = 0;
   for (const Kind& kind : kKinds) weights += kind.weight;
   int64_t pick = random.Below(weights);
@@ -34,7 +34,7 @@ const char* NameOf(FaultKind kind) { return kKinds[static_cast<size_t>(kind)].na
 
 std::string ToString(const Fault& fault) {
   return absl::StrCat(absl::FormatDuration(fault.at), " ", NameOf(fault.kind), " #", fault.pick,
-                      " for ", absl::FormatDuration(fault.lasts));
+                      " for ", absl::FormatDuration(fault.duration));
 }
 
 // Draws faults one after the other, some seconds apart. The faults follow from the seed alone and
@@ -51,17 +51,18 @@ std::vector<Fault> FaultsOf(uint64_t seed, absl::Duration time) {
     if (at > time) return faults;
     Fault fault;
     fault.at = at;
-    fault.kind = AnyKind(random);
+    fault.kind = RandomKind(random);
     fault.pick = static_cast<uint64_t>(random.Below(1 << 20));
     const Kind& kind = kKinds[static_cast<size_t>(fault.kind)];
-    fault.lasts = random.Within(absl::Milliseconds(kind.min_ms), absl::Milliseconds(kind.max_ms));
+    fault.duration =
+        random.Within(absl::Milliseconds(kind.min_ms), absl::Milliseconds(kind.max_ms));
     faults.push_back(fault);
     // Rows that are not on the disk yet are lost when the process ends, so a fault of the disk is
     // often followed by a kill.
     if ((fault.kind != FaultKind::kDiskSlow && fault.kind != FaultKind::kDiskFull) ||
         random.OneIn(2))
       continue;
-    at += random.Within(absl::ZeroDuration(), fault.lasts);
+    at += random.Within(absl::ZeroDuration(), fault.duration);
     faults.push_back({at, FaultKind::kCoordinatorKill, 0,
                       random.Within(absl::Milliseconds(100), absl::Seconds(2))});
   }

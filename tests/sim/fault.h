@@ -55,7 +55,7 @@ struct Fault {
   absl::Duration at;  // time from the start of the run
   FaultKind kind = FaultKind::kSlowNetwork;
   uint64_t pick = 0;  // selects one of the machines or clients that the fault can strike
-  absl::Duration lasts;
+  absl::Duration duration;
 };
 std::string ToString(const Fault& fault);
 

@@ -38,7 +38,7 @@ struct Options {
   std::string resume;  // file with the totals so far; empty if there is none
   bool print = false, cover = false, shrink = true;
   std::vector<uint64_t> faults;  // numbers of the faults given with --faults
-  bool some_faults = false;
+  bool has_fault_list = false;
 };
 
 // The totals of many seeds. They are written and read as text, so that the processes of one run can
@@ -133,10 +133,10 @@ constexpr size_t kAllLines = 10'000'000;
 
 // Runs the seeds and returns whether every seed kept every promise.
 bool RunSeeds(const Options& options, uint64_t first, uint64_t end, uint64_t step, Totals* totals) {
-  bool good = true;
+  bool all_kept = true;
   for (uint64_t seed = first; seed < end; seed += step) {
     std::vector<Fault> faults = FaultsOf(seed, kFaultTime);
-    if (options.some_faults) {
+    if (options.has_fault_list) {
       std::vector<Fault> some;
       for (const uint64_t number : options.faults) some.push_back(faults.at(number));
       faults = some;
@@ -148,10 +148,10 @@ bool RunSeeds(const Options& options, uint64_t first, uint64_t end, uint64_t ste
       std::printf("%s%s\n", outcome.transcript.c_str(), outcome.violation.c_str());
     }
     if (outcome.violation.empty()) continue;
-    good = false;
+    all_kept = false;
     if (!options.print) PrintFailure(seed, faults, options.shrink);
   }
-  return good;
+  return all_kept;
 }
 
 // Runs the seeds in several processes, each with its share of them. Each process passes its totals
@@ -165,22 +165,22 @@ bool RunInProcesses(const Options& options, uint64_t first, uint64_t end, int jo
     const pid_t pid = fork();
     if (pid == 0) {
       Totals part;
-      const bool good = RunSeeds(options, first + static_cast<uint64_t>(job), end,
-                                 static_cast<uint64_t>(jobs), &part);
+      const bool all_kept = RunSeeds(options, first + static_cast<uint64_t>(job), end,
+                                     static_cast<uint64_t>(jobs), &part);
       std::ostringstream text;
       part.Write(text);
       std::fputs(text.str().c_str(), file);
       std::fflush(file);
       std::fflush(stdout);
-      _exit(good ? 0 : 1);
+      _exit(all_kept ? 0 : 1);
     }
     children.emplace_back(pid, file);
   }
-  bool good = true;
+  bool all_kept = true;
   for (const auto& [pid, file] : children) {
     int status = 0;
     waitpid(pid, &status, 0);
-    good &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    all_kept &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
     std::rewind(file);
     std::string text;
     char buffer[1 << 12];
@@ -190,7 +190,7 @@ bool RunInProcesses(const Options& options, uint64_t first, uint64_t end, int jo
     Totals part;
     if (part.Read(in)) totals->Add(part);
   }
-  return good;
+  return all_kept;
 }
 
 // Parses "none", or numbers with commas between them.
@@ -220,7 +220,7 @@ bool Parse(int argc, char** argv, Options* options) {
     } else if (flag == "--jobs" && absl::SimpleAtoi(value, &options->jobs)) {
       ++i;
     } else if (flag == "--faults" && ParseNumbers(value, &options->faults)) {
-      options->some_faults = true;
+      options->has_fault_list = true;
       ++i;
     } else if (flag == "--resume" && !value.empty()) {
       options->resume = value;
@@ -255,19 +255,19 @@ int Main(int argc, char** argv) {
   const uint64_t end = options.first + options.seeds;
   // The totals are written after each part, so that a run that was stopped continues from there.
   constexpr uint64_t kPart = 250;
-  bool good = true;
-  while (totals.next < end && good) {
+  bool all_kept = true;
+  while (totals.next < end && all_kept) {
     const uint64_t until = std::min(end, totals.next + kPart);
-    good = jobs == 1 ? RunSeeds(options, totals.next, until, 1, &totals)
-                     : RunInProcesses(options, totals.next, until, jobs, &totals);
-    if (!good) break;
+    all_kept = jobs == 1 ? RunSeeds(options, totals.next, until, 1, &totals)
+                         : RunInProcesses(options, totals.next, until, jobs, &totals);
+    if (!all_kept) break;
     totals.next = until;
     if (options.resume.empty()) continue;
     std::ostringstream out;
     totals.Write(out);
-    if (const absl::Status kept = ReplaceFile(options.resume, out.str(), /*is_private=*/false);
-        !kept.ok())
-      std::fprintf(stderr, "tessera-sim: --resume: %s\n", std::string(kept.message()).c_str());
+    if (const absl::Status saved = ReplaceFile(options.resume, out.str(), /*is_private=*/false);
+        !saved.ok())
+      std::fprintf(stderr, "tessera-sim: --resume: %s\n", std::string(saved.message()).c_str());
   }
   const int64_t empty = PrintCoverage(totals.coverage);
   std::printf(
@@ -277,8 +277,8 @@ int Main(int argc, char** argv) {
       static_cast<double>(totals.operations) / std::max<double>(1, totals.seeds),
       static_cast<double>(totals.faults) / std::max<double>(1, totals.seeds),
       totals.simulated_seconds / std::max<double>(1, totals.seeds), static_cast<long long>(empty),
-      good ? "every promise was kept" : "A PROMISE WAS BROKEN");
-  if (!good) return 1;
+      all_kept ? "every promise was kept" : "A PROMISE WAS BROKEN");
+  if (!all_kept) return 1;
   return options.cover && empty > 0 ? 3 : 0;
 }
 

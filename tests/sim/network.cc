@@ -19,7 +19,7 @@ constexpr absl::Duration kNoticeMax = absl::Seconds(5);
 
 // Messages under way own the stream that owns them. Clearing the messages breaks this cycle.
 Path::~Path() {
-  for (const std::shared_ptr<Stream>& stream : Open()) {
+  for (const std::shared_ptr<Stream>& stream : OpenStreams()) {
     stream->up_.messages.clear();
     stream->down_.messages.clear();
   }
@@ -34,13 +34,13 @@ absl::Duration Path::Delay() {
   return random.Within(absl::Microseconds(50), absl::Milliseconds(4));
 }
 
-void Path::Slow(absl::Duration time) { slow_until_ = world_->now() + time; }
+void Path::SlowFor(absl::Duration time) { slow_until_ = world_->now() + time; }
 
 void Path::Block(bool up, bool down, absl::Duration time) {
   const absl::Time until = world_->now() + time;
-  if (up) up_blocked_ = std::max(up_blocked_, until);
-  if (down) down_blocked_ = std::max(down_blocked_, until);
-  for (const std::shared_ptr<Stream>& stream : Open()) {
+  if (up) up_blocked_until_ = std::max(up_blocked_until_, until);
+  if (down) down_blocked_until_ = std::max(down_blocked_until_, until);
+  for (const std::shared_ptr<Stream>& stream : OpenStreams()) {
     const absl::Duration keepalive = world_->random().Within(kKeepaliveMin, kKeepaliveMax);
     if (keepalive < time)
       world_->After(keepalive, [stream] { stream->Break("its keepalive failed", kNoticeMax); });
@@ -48,11 +48,11 @@ void Path::Block(bool up, bool down, absl::Duration time) {
 }
 
 void Path::BreakStreams() {
-  for (const std::shared_ptr<Stream>& stream : Open())
+  for (const std::shared_ptr<Stream>& stream : OpenStreams())
     stream->Break("its connection was reset", kNoticeMax);
 }
 
-std::vector<std::shared_ptr<Stream>> Path::Open() {
+std::vector<std::shared_ptr<Stream>> Path::OpenStreams() {
   std::vector<std::shared_ptr<Stream>> open;
   std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
   for (const auto& stream : streams_) open.push_back(stream.lock());
@@ -72,9 +72,9 @@ std::shared_ptr<Stream> Stream::Open(World* world, Path* path) {
 void Stream::Send(Direction& direction, std::function<void()> arrives) {
   if (direction.cut) return;
   direction.messages.push_back(std::move(arrives));
-  direction.last = std::max(
-      {direction.last, world_->now() + path_->Delay(), path_->blocked_until(direction.is_up)});
-  world_->After(direction.last - world_->now(),
+  direction.last_arrival = std::max({direction.last_arrival, world_->now() + path_->Delay(),
+                                     path_->blocked_until(direction.is_up)});
+  world_->After(direction.last_arrival - world_->now(),
                 [self = shared_from_this(), &direction] { self->Deliver(direction); });
 }
 
@@ -91,13 +91,13 @@ void Stream::Deliver(Direction& direction) {
 
 void Stream::TellAbove(const absl::Status& why, absl::Duration after) {
   world_->After(after, [self = shared_from_this(), why] {
-    if (const Ended ended = std::exchange(self->above_ended, nullptr)) ended(why);
+    if (const OnEndFn on_end = std::exchange(self->on_end_above, nullptr)) on_end(why);
   });
 }
 
 void Stream::TellBelow(const absl::Status& why, absl::Duration after) {
   world_->After(after, [self = shared_from_this(), why] {
-    if (const Ended ended = std::exchange(self->below_ended, nullptr)) ended(why);
+    if (const OnEndFn on_end = std::exchange(self->on_end_below, nullptr)) on_end(why);
   });
 }
 
@@ -115,7 +115,7 @@ void Stream::EndFromAbove(const absl::Status& why) {
   if (up_.cut) return;
   up_.cut = true;
   up_.messages.clear();
-  above_ended = nullptr;
+  on_end_above = nullptr;
   SendDown([this, why] {
     down_.cut = true;
     TellBelow(why, absl::ZeroDuration());

@@ -25,10 +25,10 @@ class Path {
   // Returns the delay of a message that is sent now.
   absl::Duration Delay();
   // Until this time no message gets through.
-  absl::Time blocked_until(bool up) const { return up ? up_blocked_ : down_blocked_; }
+  absl::Time blocked_until(bool up) const { return up ? up_blocked_until_ : down_blocked_until_; }
   bool blocked(bool up) const { return world_->now() < blocked_until(up); }
 
-  void Slow(absl::Duration time);
+  void SlowFor(absl::Duration time);
   // Blocks the path. Streams that are cut off for longer than their keepalive break.
   void Block(bool up, bool down, absl::Duration time);
   // Resets all connections.
@@ -36,27 +36,28 @@ class Path {
 
  private:
   friend class Stream;
-  std::vector<std::shared_ptr<Stream>> Open();
+  std::vector<std::shared_ptr<Stream>> OpenStreams();
 
   World* const world_;
   absl::Time slow_until_ = absl::InfinitePast();
-  absl::Time up_blocked_ = absl::InfinitePast(), down_blocked_ = absl::InfinitePast();
+  absl::Time up_blocked_until_ = absl::InfinitePast(), down_blocked_until_ = absl::InfinitePast();
   std::vector<std::weak_ptr<Stream>> streams_;
 };
 
 // One gRPC stream from a machine (below) to the coordinator (above).
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  using Ended = std::function<void(const absl::Status& why)>;
+  using OnEndFn = std::function<void(const absl::Status& why)>;
 
   static std::shared_ptr<Stream> Open(World* world, Path* path);
 
-  // Each is called once, when its side learns that the stream has ended.
-  Ended above_ended, below_ended;
+  // Each is called once, when its side learns that the stream has ended. `above` is the side of the
+  // coordinator.
+  OnEndFn on_end_above, on_end_below;
 
   void SendUp(std::function<void()> arrives) { Send(up_, std::move(arrives)); }
   void SendDown(std::function<void()> arrives) { Send(down_, std::move(arrives)); }
-  // Breaks the stream. Messages that are under way are lost. Each side learns of it by itself,
+  // Breaks the stream. Messages that are under way are lost. Each side notices the end by itself,
   // within `notice`.
   void Break(const std::string& why, absl::Duration notice);
   // The coordinator ends the stream. No further message comes up. The other side learns the reason
@@ -65,13 +66,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // The machine ends the stream.
   void EndFromBelow(const absl::Status& why);
   // Returns the number of messages that have not arrived yet.
-  size_t waiting_up() const { return up_.messages.size(); }
+  size_t num_waiting_up() const { return up_.messages.size(); }
 
  private:
   struct Direction {
     bool is_up = false;
     bool cut = false;
-    absl::Time last = absl::InfinitePast();
+    absl::Time last_arrival = absl::InfinitePast();
     std::deque<std::function<void()>> messages;
   };
   friend class Path;

@@ -55,6 +55,7 @@ server::core::Plan PlanOf(const server::core::PlanRequest& request) {
   return plan;
 }
 
+// Returns whether the event is of a kind after which all invariants are checked.
 bool IsRare(const scheduler::Event& event) {
   const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
   if (reported == nullptr)
@@ -81,13 +82,13 @@ bool IsIrrevocable(const api::Command& command) {
 
 // Starts a life of the coordinator: it opens the disk, which makes older processes stale, and
 // begins with the rows that are durable. A stale store means that another process has taken over,
-// so this one must end (fenced).
+// so this process must end (`on_fenced`).
 Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duration* wall_ahead,
-                 std::function<void()> fenced)
+                 std::function<void()> on_fenced)
     : world_(world),
       checker_(checker),
       wall_ahead_(wall_ahead),
-      fenced_(std::move(fenced)),
+      on_fenced_(std::move(on_fenced)),
       store_(disk->Open()),
       awake_(world->now()) {
   inbox_.emplace(kEventsMax);
@@ -95,16 +96,16 @@ Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duratio
   stepper_.emplace(ConfigOf(store_->life()), /*notes=*/false);
   committed_ = disk->rows();
   last_registration_id_ = store_->life().first_id;
-  store_->durable = [this](uint64_t commit) {
+  store_->on_durable = [this](uint64_t commit) {
     Arrive([this, commit] {
-      Answer(inbox_->DurableThrough(commit));
+      SendReplies(inbox_->DurableThrough(commit));
       if (!outbox_->empty()) Post(scheduler::Tick{});
     });
   };
-  store_->failing = [this](const absl::Status& why) {
+  store_->on_failing = [this](const absl::Status& why) {
     Arrive([this, why] {
-      Answer(inbox_->CommitsFailed(why));
-      if (KindOf(why) == ErrorKind::kStaleEpoch) fenced_();
+      SendReplies(inbox_->CommitsFailed(why));
+      if (KindOf(why) == ErrorKind::kStaleEpoch) on_fenced_();
     });
   };
   if (!committed_->empty()) Post(scheduler::Restore{disk->Load()});
@@ -117,13 +118,13 @@ void Process::Kill() {
     world_->Violate("the rows of the coordinator that ends: ", differs);
   alive_ = false;
   store_->Die();
-  waiting_.clear();
+  waiting_messages_.clear();
   for (const auto& weak : std::exchange(streams_, {}))
     if (const auto stream = weak.lock()) {
-      stream->above_ended = nullptr;
+      stream->on_end_above = nullptr;
       stream->Break("the coordinator is gone", absl::Milliseconds(50));
     }
-  for (const auto& [request, lost] : std::exchange(open_, {}))
+  for (const auto& [request, lost] : std::exchange(open_requests_, {}))
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(50)), lost);
   links_.clear();
   processed_.clear();
@@ -137,7 +138,7 @@ void Process::Kill() {
   });
 }
 
-Clock::Moment Process::Look() {
+Clock::Moment Process::ReadClocks() {
   return {awake_.Advance(world_->now()), world_->now(), world_->now() + *wall_ahead_};
 }
 
@@ -145,7 +146,7 @@ Clock::Moment Process::Look() {
 void Process::Tick() {
   if (!alive_) return;
   if (!paused()) {
-    Answer(inbox_->FailCommitsIfSilent(Look().now, state().config.store_answer));
+    SendReplies(inbox_->FailCommitsIfSilent(ReadClocks().now, state().config.store_answer));
     Run();
   }
   world_->After(AwakeTime::kTickInterval, [this] { Tick(); });
@@ -159,7 +160,7 @@ void Process::PauseFor(absl::Duration time) {
     // thread that reads the sockets and delivers the waiting messages.
     if (world_->random().OneIn(2)) Run();
     running_ = true;
-    for (const auto& message : std::exchange(waiting_, {})) Arrive(message);
+    for (const auto& message : std::exchange(waiting_messages_, {})) Arrive(message);
     running_ = false;
     Run();
   });
@@ -171,21 +172,21 @@ void Process::StarveFor(absl::Duration time) {
 
 void Process::Arrive(std::function<void()> message) {
   if (!alive_) return;
-  if (paused()) return waiting_.push_back(std::move(message));
+  if (paused()) return waiting_messages_.push_back(std::move(message));
   message();
 }
 
-Process::Done Process::Counted(uint64_t request, Done done, Lost lost) {
-  open_[request] = std::move(lost);
+Process::ReplyFn Process::TrackRequest(uint64_t request, ReplyFn done, LostFn lost) {
+  open_requests_[request] = std::move(lost);
   return [this, request, done = std::move(done)](scheduler::Reply reply) {
-    open_.erase(request);
+    open_requests_.erase(request);
     done(std::move(reply));
   };
 }
 
-void Process::Submit(scheduler::Event event, uint64_t request, Done done, Lost lost,
-                     uint64_t end_request, Done ended) {
-  Done counted = Counted(request, std::move(done), std::move(lost));
+void Process::Submit(scheduler::Event event, uint64_t request, ReplyFn done, LostFn lost,
+                     uint64_t end_request, ReplyFn ended) {
+  ReplyFn counted = TrackRequest(request, std::move(done), std::move(lost));
   Arrive([this, event = std::move(event), request, counted, end_request, ended]() mutable {
     if (absl::Status refused = inbox_->RejectionReason(event); !refused.ok()) {
       counted({.request = request, .status = refused, .body = {}});
@@ -194,14 +195,14 @@ void Process::Submit(scheduler::Event event, uint64_t request, Done done, Lost l
     }
     inbox_->AddRequest(request, std::move(counted));
     if (ended) inbox_->AddRequest(end_request, std::move(ended));
-    inbox_->Push(Look().now, std::move(event));
+    inbox_->Push(ReadClocks().now, std::move(event));
     Run();
   });
 }
 
 void Process::Post(scheduler::Event event) {
   Arrive([this, event = std::move(event)]() mutable {
-    inbox_->Push(Look().now, std::move(event));
+    inbox_->Push(ReadClocks().now, std::move(event));
     Run();
   });
 }
@@ -216,7 +217,7 @@ uint64_t Process::AddWorker(const api::Registration& registration,
   const uint64_t registration_id = ++last_registration_id_;
   links_[registration_id] = std::move(link);
   // The link has to learn its registration id before the scheduler uses the link.
-  inbox_->Push(Look().now, scheduler::WorkerRegistered{registration_id, registration});
+  inbox_->Push(ReadClocks().now, scheduler::WorkerRegistered{registration_id, registration});
   world_->After(absl::ZeroDuration(), [this] { Arrive([this] { Run(); }); });
   return registration_id;
 }
@@ -229,7 +230,7 @@ void Process::Report(uint64_t registration_id, const api::Report& report) {
   Post(scheduler::WorkerReported{registration_id, report});
 }
 
-api::Welcome Process::Welcome(uint64_t registration_id) {
+api::Welcome Process::MakeWelcome(uint64_t registration_id) {
   const scheduler::Config& config = stepper_->state().config;
   api::Welcome welcome;
   welcome.registration_id = registration_id;
@@ -244,10 +245,10 @@ api::Welcome Process::Welcome(uint64_t registration_id) {
 void Process::Run() {
   if (std::exchange(running_, true)) return;  // the outer call continues
   while (alive_ && !paused() && world_->now() >= busy_until_) {
-    const Clock::Moment at = Look();
+    const Clock::Moment at = ReadClocks();
     const std::optional<scheduler::Inbox::Arrival> next = inbox_->Next(at.now);
     if (!next) break;
-    RunOne(*next, at);
+    RunStep(*next, at);
     if (world_->now() >= starved_until_) continue;
     const absl::Duration busy =
         world_->random().Within(absl::Milliseconds(10), absl::Milliseconds(150));
@@ -260,31 +261,31 @@ void Process::Run() {
 // Runs one step as Driver::ProcessEvent does, and checks it. The checker sees only the steps of the
 // process that owns the disk, since the commits of a replaced process become durable nowhere. An
 // exception of the scheduler is a violation, because the scheduler must not throw.
-void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
+void Process::RunStep(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
   const uint64_t before = state().last_commit;
-  if (store_->newest()) checker_->BeforeStep(next.event, state());
+  if (store_->is_newest()) checker_->BeforeStep(next.event, state());
   std::vector<scheduler::Effect> effects;
   try {
-    effects = stepper_->Run(next.event, next.arrived_at, at, durable());
+    effects = stepper_->Run(next.event, next.arrived_at, at, durable_commit());
   } catch (const std::exception& e) {
     return world_->Violate("a step throws ", e.what());
   }
   const uint64_t commits = state().last_commit;
-  const bool changes = commits > before || scheduler::AcknowledgesChange(next.event);
+  const bool is_change = commits > before || scheduler::AcknowledgesChange(next.event);
   // A replaced process also takes steps, but its commits reach no disk, so nobody hears of them.
-  if (store_->newest()) checker_->OnStep(next.event, effects, state());
+  if (store_->is_newest()) checker_->OnStep(next.event, effects, state());
   if (++steps_ % kStepsPerCheck == 0 || IsRare(next.event))
     if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())
       world_->Violate(broken);
-  SendWaiting();
+  SendWaitingCommands();
   scheduler::ApplyRepliesLast(effects, [&](scheduler::Effect& effect) {
-    if (alive_) Apply(effect, commits, changes);
+    if (alive_) Apply(effect, commits, is_change);
   });
   if (!alive_) return;
   if (steps_ % kStepsPerRowCheck == 0)
     if (const std::string differs = committed_->FirstDifference(state()); !differs.empty())
       world_->Violate("the rows: ", differs);
-  SendWaiting();
+  SendWaitingCommands();
   const auto* reported = std::get_if<scheduler::WorkerReported>(&next.event);
   if (reported == nullptr) return;
   const api::Report& report = reported->report;
@@ -295,14 +296,15 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
 }
 
 void Process::AcknowledgeReports() {
-  std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
-  for (; !processed_.empty() && processed_.front().commit <= durable(); processed_.pop_front()) {
-    const Processed& report = processed_.front();
-    last[{report.registration_id, report.executor, report.incarnation}] = report.number;
+  std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last_report;
+  for (; !processed_.empty() && processed_.front().commit <= durable_commit();
+       processed_.pop_front()) {
+    const ProcessedReport& report = processed_.front();
+    last_report[{report.registration_id, report.executor, report.incarnation}] = report.number;
   }
-  for (const auto& [of, number] : last)
-    if (const auto link = Find(std::get<0>(of)))
-      link->Acknowledge(std::get<1>(of), std::get<2>(of), number);
+  for (const auto& [executor, number] : last_report)
+    if (const auto link = Find(std::get<0>(executor)))
+      link->Acknowledge(std::get<1>(executor), std::get<2>(executor), number);
 }
 
 void Process::Send(const scheduler::SendCommand& send) {
@@ -310,26 +312,26 @@ void Process::Send(const scheduler::SendCommand& send) {
     link->Send(send.executor, send.incarnation, send.command);
 }
 
-void Process::SendWaiting() {
+void Process::SendWaitingCommands() {
   if (outbox_->empty()) return;
-  for (const scheduler::SendCommand& send : outbox_->Take(durable())) Send(send);
+  for (const scheduler::SendCommand& send : outbox_->Take(durable_commit())) Send(send);
 }
 
-void Process::Answer(std::vector<scheduler::Inbox::Outgoing> replies) {
+void Process::SendReplies(std::vector<scheduler::Inbox::Outgoing> replies) {
   for (auto& [done, reply] : replies) done(std::move(reply));
 }
 
 // Applies one effect, like Driver::ApplyEffect and Driver::Answer. Planning takes a random time.
 // The first irrevocable command of an operation that is not durable triggers on_irrevocable_, at
 // which a fault may kill the process.
-void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
+void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool is_change) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
-    if (commits > durable() && IsIrrevocable(send->command))
+    if (commits > durable_commit() && IsIrrevocable(send->command))
       if (auto then = std::exchange(on_irrevocable_, nullptr))
         world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
-    if (outbox_->PassOrKeep(*send, commits, durable())) Send(*send);
+    if (outbox_->PassOrKeep(*send, commits, durable_commit())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    if (const Done done = inbox_->Answer(*reply, commits, changes, Look().now))
+    if (const ReplyFn done = inbox_->Answer(*reply, commits, is_change, ReadClocks().now))
       done(std::move(*reply));
   } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),
@@ -342,8 +344,8 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
     const auto link = Find(drop->registration_id);
     if (link == nullptr) return;
     world_->Log("the coordinator drops a worker: ", std::string(drop->why.message()));
-    if (store_->newest() && absl::StrContains(drop->why.message(), "it was silent"))
-      checker_->Silent(link->worker());
+    if (store_->is_newest() && absl::StrContains(drop->why.message(), "it was silent"))
+      checker_->OnCountedAsAway(link->worker());
     links_.erase(drop->registration_id);
     link->Close(drop->why);
   } else if (auto* commit = std::get_if<scheduler::Commit>(&effect)) {

@@ -16,7 +16,7 @@ constexpr absl::Duration kAttachWait = absl::Seconds(10);
 constexpr absl::Duration kLossWait = absl::Seconds(2);
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
-absl::Status Gone(const std::string& what) {
+absl::Status WorkerLostError(const std::string& what) {
   return MakeError(ErrorKind::kWorkerLost, "executor: " + what);
 }
 
@@ -30,38 +30,41 @@ void Registration::Register(const api::Registration& registration) {
 }
 
 void Registration::Accept(const std::vector<api::AdoptedExecutor>& adopted) {
-  api::Welcome welcome = process_->Welcome(registration_id_);
+  api::Welcome welcome = process_->MakeWelcome(registration_id_);
   welcome.adopted = adopted;
-  stream_->SendDown([end = end_, welcome] { end.welcome(welcome); });
+  stream_->SendDown([callbacks = callbacks_, welcome] { callbacks.on_welcome(welcome); });
 }
 
-Registration::Executor* Registration::Find(int32_t executor, uint64_t incarnation) {
+Registration::Executor* Registration::FindOrReplace(int32_t executor, uint64_t incarnation) {
   const auto found = executors_.find(executor);
   if (found == executors_.end() || found->second.incarnation > incarnation) return nullptr;
   Executor& e = found->second;
   if (e.incarnation < incarnation) {
-    Executor was = std::exchange(e, Executor());
+    Executor replaced = std::exchange(e, Executor());
     e.incarnation = incarnation;
     // The commands that these reports lead to may already be meant for the new process.
-    Release(was);
-    if (was.stream != nullptr)
-      was.stream->EndFromAbove(Gone("another process has taken this executor's index"));
+    ReleaseHeldReports(replaced);
+    if (replaced.stream != nullptr)
+      replaced.stream->EndFromAbove(
+          WorkerLostError("another process has taken this executor's index"));
   }
   return &e;
 }
 
 void Registration::SendOn(const Executor& executor, const api::Command& command) {
-  executor.stream->SendDown(
-      [end = executor.end, epoch = process_->epoch(), command] { end(epoch, command); });
+  executor.stream->SendDown([on_command = executor.on_command, epoch = process_->epoch(), command] {
+    on_command(epoch, command);
+  });
 }
 
 void Registration::Send(int32_t executor, uint64_t incarnation, const api::Command& command) {
   if (const auto* kill = std::get_if<api::KillExecutor>(&command)) {
-    stream_->SendDown([end = end_, epoch = process_->epoch(), executor, incarnation,
-                       reason = kill->reason] { end.kill(epoch, executor, incarnation, reason); });
+    stream_->SendDown(
+        [callbacks = callbacks_, epoch = process_->epoch(), executor, incarnation,
+         reason = kill->reason] { callbacks.on_kill(epoch, executor, incarnation, reason); });
     return;
   }
-  Executor* const e = Find(executor, incarnation);
+  Executor* const e = FindOrReplace(executor, incarnation);
   if (e == nullptr || e->gone || closed_) return;
   if (e->stream != nullptr) return SendOn(*e, command);
   if (e->waiting.empty()) e->deadline = world_->now() + kAttachWait;
@@ -69,7 +72,7 @@ void Registration::Send(int32_t executor, uint64_t incarnation, const api::Comma
 }
 
 void Registration::Kill(int32_t executor, uint64_t incarnation, const std::string& reason) {
-  Executor* const e = Find(executor, incarnation);
+  Executor* const e = FindOrReplace(executor, incarnation);
   if (e == nullptr) return;
   e->gone = true;
   e->waiting.clear();
@@ -81,9 +84,9 @@ void Registration::Close(const absl::Status& why) {
   CloseExecutors(why);
 }
 
-void Registration::Ended(const std::string& why) {
+void Registration::OnEnded(const std::string& why) {
   process_->RemoveWorker(registration_id_, absl::UnavailableError(why));
-  CloseExecutors(Gone("the worker is lost: " + why));
+  CloseExecutors(WorkerLostError("the worker is lost: " + why));
 }
 
 void Registration::CloseExecutors(const absl::Status& why) {
@@ -94,16 +97,16 @@ void Registration::CloseExecutors(const absl::Status& why) {
   }
 }
 
-void Registration::Take(uint64_t epoch, const api::Report& report) {
+void Registration::TakeFromDaemon(uint64_t epoch, const api::Report& report) {
   if (epoch != process_->epoch()) return;
   if (std::holds_alternative<api::Heartbeat>(report.body)) {
-    MeetDeadlines();
+    EnforceDeadlines();
     SendAcknowledgements();
   }
-  Queue(report);
+  ReportOrHold(report);
 }
 
-void Registration::Queue(const api::Report& report) {
+void Registration::ReportOrHold(const api::Report& report) {
   const auto found = executors_.find(report.executor);
   if (found != executors_.end() && !std::holds_alternative<api::Heartbeat>(report.body)) {
     Executor& e = found->second;
@@ -120,22 +123,22 @@ void Registration::Queue(const api::Report& report) {
   process_->Report(registration_id_, report);
 }
 
-void Registration::Release(Executor& executor) {
+void Registration::ReleaseHeldReports(Executor& executor) {
   if (executor.held_reports.empty()) return;
   executor.deadline = absl::InfiniteFuture();
   for (const api::Report& report : std::exchange(executor.held_reports, {}))
     process_->Report(registration_id_, report);
 }
 
-void Registration::MeetDeadlines() {
+void Registration::EnforceDeadlines() {
   for (auto& [index, e] : executors_) {
     if (world_->now() < e.deadline) continue;
     e.deadline = absl::InfiniteFuture();
     if (!e.held_reports.empty()) {
       const auto late = std::exchange(e.stream, nullptr);
-      Release(e);
+      ReleaseHeldReports(e);
       if (late != nullptr)
-        late->EndFromAbove(Gone("the daemon has reported that the executor is lost"));
+        late->EndFromAbove(WorkerLostError("the daemon has reported that the executor is lost"));
     } else {
       Kill(index, e.incarnation,
            e.gone ? "killed: its connection to the coordinator ended"
@@ -159,19 +162,19 @@ void Registration::SendAcknowledgements() {
 }
 
 void Registration::Attach(const api::Attachment& attachment, const std::shared_ptr<Stream>& stream,
-                          ExecutorEnd end) {
+                          OnCommandFn on_command) {
   if (attachment.epoch != process_->epoch())
-    return stream->EndFromAbove(Gone("the message is meant for another coordinator"));
-  if (closed_) return stream->EndFromAbove(Gone("the worker is lost"));
-  Executor* const e = Find(attachment.executor, attachment.incarnation);
+    return stream->EndFromAbove(WorkerLostError("the message is meant for another coordinator"));
+  if (closed_) return stream->EndFromAbove(WorkerLostError("the worker is lost"));
+  Executor* const e = FindOrReplace(attachment.executor, attachment.incarnation);
   if (e == nullptr || e->stream != nullptr || e->gone)
-    return stream->EndFromAbove(Gone("it is attached already, or gone"));
+    return stream->EndFromAbove(WorkerLostError("it is attached already, or gone"));
   e->stream = stream;
-  e->end = std::move(end);
+  e->on_command = std::move(on_command);
   e->deadline = absl::InfiniteFuture();
   for (const api::Command& command : std::exchange(e->waiting, {})) SendOn(*e, command);
-  stream->above_ended = [process = process_, registration_id = registration_id_,
-                         index = attachment.executor, raw = stream.get()](const absl::Status&) {
+  stream->on_end_above = [process = process_, registration_id = registration_id_,
+                          index = attachment.executor, raw = stream.get()](const absl::Status&) {
     process->Arrive([process, registration_id, index, raw] {
       if (const auto registration = process->Find(registration_id))
         registration->Detach(index, raw);
@@ -186,7 +189,7 @@ void Registration::Detach(int32_t executor, const Stream* stream) {
   e.stream = nullptr;
   e.gone = true;
   e.deadline = world_->now() + kLossWait;
-  Release(e);
+  ReleaseHeldReports(e);
 }
 
 void Registration::TakeFromExecutor(uint64_t epoch, const Stream* stream,

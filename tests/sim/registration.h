@@ -17,19 +17,24 @@ namespace tessera::sim {
 
 class Process;
 
-// The callbacks for messages that the coordinator sends to a machine.
-struct DaemonEnd {
-  std::function<void(const api::Welcome& welcome)> welcome;
+// The callbacks for messages that the coordinator sends to a daemon.
+struct DaemonCallbacks {
+  std::function<void(const api::Welcome& welcome)> on_welcome;
   std::function<void(uint64_t epoch, int32_t executor, uint64_t incarnation,
                      const std::string& reason)>
-      kill;
+      on_kill;
 };
-using ExecutorEnd = std::function<void(uint64_t epoch, const api::Command& command)>;
+// The callback for commands that the coordinator sends to an executor.
+using OnCommandFn = std::function<void(uint64_t epoch, const api::Command& command)>;
 
 class Registration : public std::enable_shared_from_this<Registration> {
  public:
-  Registration(World* world, Process* process, std::shared_ptr<Stream> stream, DaemonEnd end)
-      : world_(world), process_(process), stream_(std::move(stream)), end_(std::move(end)) {}
+  Registration(World* world, Process* process, std::shared_ptr<Stream> stream,
+               DaemonCallbacks callbacks)
+      : world_(world),
+        process_(process),
+        stream_(std::move(stream)),
+        callbacks_(std::move(callbacks)) {}
 
   void Register(const api::Registration& registration);
 
@@ -40,11 +45,11 @@ class Registration : public std::enable_shared_from_this<Registration> {
   void Close(const absl::Status& why);
 
   // ---- Messages. ----
-  void Take(uint64_t epoch, const api::Report& report);  // a report of the daemon
+  void TakeFromDaemon(uint64_t epoch, const api::Report& report);  // a report of the daemon
   void Attach(const api::Attachment& attachment, const std::shared_ptr<Stream>& stream,
-              ExecutorEnd end);
+              OnCommandFn on_command);
   void TakeFromExecutor(uint64_t epoch, const Stream* stream, const api::Report& report);
-  void Ended(const std::string& why);
+  void OnEnded(const std::string& why);
 
   uint64_t registration_id() const { return registration_id_; }
   const std::string& worker() const { return worker_; }
@@ -53,19 +58,21 @@ class Registration : public std::enable_shared_from_this<Registration> {
   struct Executor {
     uint64_t incarnation = 0;
     std::shared_ptr<Stream> stream;
-    ExecutorEnd end;
+    OnCommandFn on_command;
     bool gone = false;
     std::deque<api::Command> waiting;
     std::deque<api::Report> held_reports;
     absl::Time deadline = absl::InfiniteFuture();
     uint64_t processed = 0, acknowledged = 0;
   };
-  Executor* Find(int32_t executor, uint64_t incarnation);
+  // Returns the executor, or null if a later incarnation of it is known. An earlier incarnation is
+  // replaced.
+  Executor* FindOrReplace(int32_t executor, uint64_t incarnation);
   void SendOn(const Executor& executor, const api::Command& command);
   void Detach(int32_t executor, const Stream* stream);
-  void Queue(const api::Report& report);
-  void Release(Executor& executor);
-  void MeetDeadlines();
+  void ReportOrHold(const api::Report& report);
+  void ReleaseHeldReports(Executor& executor);
+  void EnforceDeadlines();
   void SendAcknowledgements();
   void Kill(int32_t executor, uint64_t incarnation, const std::string& reason);
   void CloseExecutors(const absl::Status& why);
@@ -73,7 +80,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   World* const world_;
   Process* const process_;
   const std::shared_ptr<Stream> stream_;
-  const DaemonEnd end_;
+  const DaemonCallbacks callbacks_;
   uint64_t registration_id_ = 0;
   std::string worker_;
   bool closed_ = false;

@@ -50,7 +50,7 @@ class Simulation {
   Outcome Run() {
     RunFor(kFaultTime);
     // If faults have held up many operations, the clients go on for longer.
-    for (int more = 0; more < kExtensionsMax && checker_.operations() < kOperationsMin; ++more)
+    for (int more = 0; more < kExtensionsMax && checker_.num_accepted() < kOperationsMin; ++more)
       RunFor(kExtension);
     for (const auto& client : clients_) client->Stop();
     RunFor(kSettling);
@@ -62,7 +62,7 @@ class Simulation {
     for (const auto& client : clients_)
       if (!client->probed()) world_.Violate("after the faults a probe has no answer");
     Outcome out;
-    out.operations = checker_.operations();
+    out.operations = checker_.num_accepted();
     out.violation = world_.violation();
     out.transcript = world_.Transcript();
     out.hash = world_.hash();
@@ -85,9 +85,9 @@ class Simulation {
     if (process == nullptr) return world_.Violate("no coordinator serves");
     const scheduler::State& state = process->state();
     for (const auto& client : clients_)
-      if (const int64_t open = client->OpenFor(kUnanswered); open > 0)
+      if (const int64_t open = client->NumOpenFor(kUnanswered); open > 0)
         world_.Violate(open, " calls have no answer");
-    for (uint64_t id : checker_.open())
+    for (uint64_t id : checker_.open_operations())
       world_.Violate("operation ", id, " was accepted and has not been seen to end");
     for (uint64_t id : state.order.live()) world_.Violate("operation ", id, " has not ended");
     for (uint64_t id : state.order.lingering())
@@ -118,7 +118,7 @@ class Simulation {
   void Inject(const Fault& fault) {
     world_.Log("FAULT ", ToString(fault));
     world_.Count(NameOf(fault.kind));
-    checker_.FaultIsOn(fault.kind, fault.lasts + kAftermath);
+    checker_.OnFault(fault.kind, fault.duration + kAftermath);
     if (!InjectIntoCoordinator(fault) && !InjectIntoClient(fault)) InjectIntoWorker(fault);
   }
 
@@ -128,43 +128,43 @@ class Simulation {
   bool InjectIntoCoordinator(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kCoordinatorPause:
-        checker_.CoordinatorIsDeaf(fault.lasts);
-        coordinator_.PauseFor(fault.lasts);
+        checker_.CoordinatorIsDeaf(fault.duration);
+        coordinator_.PauseFor(fault.duration);
         return true;
       case FaultKind::kCoordinatorStarved:
-        checker_.CoordinatorIsDeaf(fault.lasts);
-        coordinator_.StarveFor(fault.lasts);
+        checker_.CoordinatorIsDeaf(fault.duration);
+        coordinator_.StarveFor(fault.duration);
         return true;
       case FaultKind::kCoordinatorKill:
         if (fault.pick % 2 == 1) {
-          coordinator_.KillBeforeDiskFor(fault.lasts);
+          coordinator_.KillBeforeDurableFor(fault.duration);
         } else {
-          coordinator_.KillFor(fault.lasts);
+          coordinator_.KillFor(fault.duration);
         }
         return true;
       case FaultKind::kCoordinatorLongOutage:
-        coordinator_.KillFor(fault.lasts);
+        coordinator_.KillFor(fault.duration);
         return true;
       case FaultKind::kCoordinatorReplaced:
-        coordinator_.ReplaceFor(fault.lasts);
+        coordinator_.ReplaceFor(fault.duration);
         // Connections to the machine of the replaced process end.
         for (const auto& worker : workers_) worker->path().BreakStreams();
         return true;
       case FaultKind::kDiskSlow:
         if (fault.pick % 3 == 0) {
-          coordinator_.disk().Hang(fault.lasts);
+          coordinator_.disk().HangFor(fault.duration);
         } else {
-          coordinator_.disk().Slow(fault.lasts);
+          coordinator_.disk().SlowFor(fault.duration);
         }
         return true;
       case FaultKind::kDiskFull:
-        coordinator_.disk().Fill(fault.lasts);
+        coordinator_.disk().FillFor(fault.duration);
         return true;
       case FaultKind::kClockAhead:
-        coordinator_.StepWall(absl::Hours(1));
+        coordinator_.StepWallClock(absl::Hours(1));
         return true;
       case FaultKind::kClockBack:
-        coordinator_.StepWall(-absl::Hours(1));
+        coordinator_.StepWallClock(-absl::Hours(1));
         return true;
       default:
         return false;
@@ -175,22 +175,22 @@ class Simulation {
     Client& client = *clients_[fault.pick % kClients];
     switch (fault.kind) {
       case FaultKind::kSlowClientNetwork:
-        client.path().Slow(fault.lasts);
+        client.path().SlowFor(fault.duration);
         return true;
       case FaultKind::kClientPartition:
-        client.path().Block(/*up=*/true, /*down=*/true, fault.lasts);
+        client.path().Block(/*up=*/true, /*down=*/true, fault.duration);
         return true;
       case FaultKind::kRepliesLost:
-        client.LoseRepliesFor(fault.lasts);
+        client.LoseRepliesFor(fault.duration);
         return true;
       case FaultKind::kDuplicateCalls:
-        client.DuplicateFor(fault.lasts);
+        client.DuplicateFor(fault.duration);
         return true;
       case FaultKind::kClientKill:
         client.Kill();
         return true;
       case FaultKind::kClientPause:
-        client.PauseFor(fault.lasts);
+        client.PauseFor(fault.duration);
         return true;
       default:
         return false;
@@ -202,27 +202,27 @@ class Simulation {
   // kMayBeLost excuses no loss.
   void InjectIntoWorker(const Fault& fault) {
     Daemon& worker = *workers_[fault.pick % kWorkers];
-    checker_.ExcuseSilence(worker.name(), world_.now() + fault.lasts + kCutOff);
+    checker_.ExcuseSilence(worker.name(), world_.now() + fault.duration + kCutOff);
     Executor& executor = *worker.executors()[fault.pick / kWorkers % kExecutors];
     switch (fault.kind) {
       case FaultKind::kSlowNetwork:
-        return worker.path().Slow(fault.lasts);
+        return worker.path().SlowFor(fault.duration);
       case FaultKind::kConnectionReset:
         worker.Excuse(kCutOff);
         return worker.path().BreakStreams();
       case FaultKind::kStreamReset:
         checker_.Excuse(executor.name(), executor.incarnation(),
-                        world_.now() + fault.lasts + kCountedAsLostWithin);
+                        world_.now() + fault.duration + kCountedAsLostWithin);
         return executor.ResetStream();
       case FaultKind::kPartition:
       case FaultKind::kPartitionUp:
       case FaultKind::kPartitionDown:
-        if (fault.lasts >= kMayBeLost) worker.Excuse(fault.lasts + kCutOff);
+        if (fault.duration >= kMayBeLost) worker.Excuse(fault.duration + kCutOff);
         return worker.path().Block(fault.kind != FaultKind::kPartitionDown,
-                                   fault.kind != FaultKind::kPartitionUp, fault.lasts);
+                                   fault.kind != FaultKind::kPartitionUp, fault.duration);
       case FaultKind::kPeerPartition:
         return fleet_.Cut(worker.name(), workers_[(fault.pick + 1) % kWorkers]->name(),
-                          world_.now() + fault.lasts);
+                          world_.now() + fault.duration);
       case FaultKind::kWorkerKill:
         return worker.Kill();
       case FaultKind::kExecutorKill:
@@ -231,13 +231,13 @@ class Simulation {
         for (const auto& each : worker.executors()) worker.Crash(*each, "out of memory");
         return;
       case FaultKind::kExecutorFreeze:
-        if (fault.lasts >= kMayBeLost)
+        if (fault.duration >= kMayBeLost)
           checker_.Excuse(executor.name(), executor.incarnation(),
-                          world_.now() + fault.lasts + kCountedAsLostWithin);
-        return executor.FreezeFor(fault.lasts);
+                          world_.now() + fault.duration + kCountedAsLostWithin);
+        return executor.FreezeFor(fault.duration);
       case FaultKind::kDaemonPause:
-        if (fault.lasts >= kMayBeLost) worker.Excuse(fault.lasts + kCutOff);
-        return worker.PauseFor(fault.lasts);
+        if (fault.duration >= kMayBeLost) worker.Excuse(fault.duration + kCutOff);
+        return worker.PauseFor(fault.duration);
       default:
         return;
     }

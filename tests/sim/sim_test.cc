@@ -11,9 +11,9 @@
 namespace tessera::sim {
 namespace {
 
-uint64_t Setting(const char* name, uint64_t otherwise) {
+uint64_t Setting(const char* name, uint64_t default_value) {
   const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? default_value : std::strtoull(text, nullptr, 10);
 }
 
 TEST(Sim, EveryPromiseIsKept) {

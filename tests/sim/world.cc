@@ -17,15 +17,15 @@ absl::Duration Random::Within(absl::Duration min, absl::Duration max) {
 }
 
 void World::After(absl::Duration delay, std::function<void()> then) {
-  size_t place = actions_.size();
-  if (free_.empty()) {
+  size_t action_index = actions_.size();
+  if (free_indices_.empty()) {
     actions_.push_back(std::move(then));
   } else {
-    place = free_.back();
-    free_.pop_back();
-    actions_[place] = std::move(then);
+    action_index = free_indices_.back();
+    free_indices_.pop_back();
+    actions_[action_index] = std::move(then);
   }
-  due_.push({now_ + std::max(delay, absl::ZeroDuration()), ++last_, place});
+  due_.push({now_ + std::max(delay, absl::ZeroDuration()), ++last_number_, action_index});
 }
 
 void World::RunUntil(absl::Time end) {
@@ -33,8 +33,8 @@ void World::RunUntil(absl::Time end) {
     const Due due = due_.top();
     due_.pop();
     now_ = due.at;
-    const std::function<void()> then = std::exchange(actions_[due.place], nullptr);
-    free_.push_back(due.place);
+    const std::function<void()> then = std::exchange(actions_[due.action_index], nullptr);
+    free_indices_.push_back(due.action_index);
     then();
   }
   if (violation_.empty()) now_ = end;

@@ -59,7 +59,7 @@ class World {
   const std::string& violation() const { return violation_; }
   // Returns the hash of all lines.
   uint64_t hash() const { return hash_; }
-  // Returns the last lines.
+  // Returns the lines that are kept.
   std::string Transcript() const;
   void Count(const std::string& what) { ++counts_[what]; }
   const std::map<std::string, int64_t>& counts() const { return counts_; }
@@ -70,7 +70,7 @@ class World {
   struct Due {
     absl::Time at;
     uint64_t number;
-    size_t place;  // index into actions_
+    size_t action_index;  // index into actions_
     bool operator<(const Due& other) const {
       return std::pair(other.at, other.number) < std::pair(at, number);
     }
@@ -78,10 +78,10 @@ class World {
   Random random_;
   const size_t lines_kept_;
   absl::Time now_ = absl::UnixEpoch();
-  uint64_t last_ = 0;
+  uint64_t last_number_ = 0;
   std::priority_queue<Due> due_;
-  std::vector<std::function<void()>> actions_;  // actions of due_, and free places
-  std::vector<size_t> free_;
+  std::vector<std::function<void()>> actions_;  // actions of due_, and null at free indices
+  std::vector<size_t> free_indices_;
   std::string violation_;
   uint64_t hash_ = 14695981039346656037u;  // FNV-1a
   std::vector<std::string> lines_;         // last lines, in a circular buffer
