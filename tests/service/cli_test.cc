@@ -54,7 +54,7 @@ struct CommandResult {
   std::string out, err;
 };
 
-struct Setting {
+struct CommandSetting {
   std::string address;                   // TESSERA_ADDRESS
   std::vector<std::string> environment;  // "NAME=value"
   bool terminal = false;                 // whether stdout and stderr are one terminal
@@ -68,12 +68,12 @@ std::string Slurp(const std::string& path) {
 
 // A running tessera command. Only one may be started at a time, because its environment is set in
 // this process.
-class Running {
+class RunningCommand {
  public:
   // Starts the command with a fixed environment, so that the result does not depend on the caller's
   // variables. On a terminal both outputs go to a pseudo-terminal, which a thread reads because the
   // command would block once the terminal's buffer is full.
-  Running(const std::vector<std::string>& args, const Setting& setting) {
+  RunningCommand(const std::vector<std::string>& args, const CommandSetting& setting) {
     folder_ = ::testing::TempDir() + "/tessera-cli-XXXXXX";
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
     std::vector<std::pair<std::string, std::string>> variables = {
@@ -106,7 +106,7 @@ class Running {
     if (started.ok()) process_ = *std::move(started);
     if (setting.terminal) reader_ = std::thread([this] { ReadTerminal(); });
   }
-  ~Running() {
+  ~RunningCommand() {
     process_.reset();
     if (reader_.joinable()) reader_.join();
     if (master_ >= 0) close(master_);
@@ -125,7 +125,7 @@ class Running {
     if (reader_.joinable()) {
       process_.reset();
       reader_.join();
-      result.out = seen_;
+      result.out = terminal_output_;
     } else {
       result.out = Slurp(folder_ + "/out");
       result.err = Slurp(folder_ + "/err");
@@ -141,25 +141,25 @@ class Running {
       const ssize_t got = read(master_, bytes, sizeof(bytes));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return;
-      seen_.append(bytes, static_cast<size_t>(got));
+      terminal_output_.append(bytes, static_cast<size_t>(got));
     }
   }
 
-  std::string folder_, seen_;
+  std::string folder_, terminal_output_;
   int master_ = -1;
   std::unique_ptr<Process> process_;
   std::thread reader_;
 };
 
-CommandResult Tessera(const std::vector<std::string>& args, const Setting& setting = {}) {
-  return Running(args, setting).Wait();
+CommandResult RunTessera(const std::vector<std::string>& args, const CommandSetting& setting = {}) {
+  return RunningCommand(args, setting).Wait();
 }
 
 constexpr char kMatmul[] = "examples/matmul.txt";
 
 // Returns a program that runs for minutes unless it is stopped. Each call returns a different
 // program, because the coordinator calls equal programs by the name of the first.
-std::string Long() {
+std::string LongProgram() {
   static int trips = 1'000'000'000;
   return absl::StrCat(
       "func long(%c: f32[4096]) -> (f32[4096]) {\n"
@@ -177,10 +177,10 @@ std::string Long() {
 class CliTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    files_ = new std::string(::testing::TempDir() + "/tessera-files-XXXXXX");
-    ASSERT_NE(mkdtemp(files_->data()), nullptr);
+    files_dir_ = new std::string(::testing::TempDir() + "/tessera-files-XXXXXX");
+    ASSERT_NE(mkdtemp(files_dir_->data()), nullptr);
     ClusterOptions options;
-    options.worker_flags = {absl::StrCat("--files-dir=", *files_)};
+    options.worker_flags = {absl::StrCat("--files-dir=", *files_dir_)};
     auto cluster = Cluster::Start(options);
     ASSERT_THAT(cluster, IsOk());
     cluster_ = cluster->release();
@@ -189,48 +189,52 @@ class CliTest : public ::testing::Test {
     delete cluster_;
     cluster_ = nullptr;
     std::error_code ignored;
-    std::filesystem::remove_all(*files_, ignored);
+    std::filesystem::remove_all(*files_dir_, ignored);
   }
 
-  static Setting Here() { return {.address = cluster_->address(), .environment = {}}; }
-  static CommandResult On(const std::vector<std::string>& args) { return Tessera(args, Here()); }
+  static CommandSetting ClusterSetting() {
+    return {.address = cluster_->address(), .environment = {}};
+  }
+  static CommandResult RunOnCluster(const std::vector<std::string>& args) {
+    return RunTessera(args, ClusterSetting());
+  }
   // Runs a command that is expected to end with `code` and returns the one JSON document that
   // --json promises.
-  static Json Document(std::vector<std::string> args, int code = 0) {
+  static Json RunForJson(std::vector<std::string> args, int code = 0) {
     args.push_back("--json");
-    const CommandResult result = On(args);
+    const CommandResult result = RunOnCluster(args);
     EXPECT_EQ(result.code, code) << args[0] << ": " << result.err;
     const auto json = cli::ParseJson(result.out, args[0]);
     EXPECT_THAT(json, IsOk()) << result.out;
     EXPECT_THAT(result.out, Not(HasSubstr(kEscape)));
     return json.ok() ? *json : Json();
   }
-  std::string File(const std::string& name, const std::string& bytes) {
-    const std::string path = absl::StrCat(*files_, "/", name);
+  std::string WriteFile(const std::string& name, const std::string& bytes) {
+    const std::string path = absl::StrCat(*files_dir_, "/", name);
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
-  static std::string Counting(const std::string& name, int64_t rows, int64_t columns) {
+  static std::string WriteCountingArray(const std::string& name, int64_t rows, int64_t columns) {
     ir::Array value(ir::DType::kF32, {rows, columns});
     for (int64_t i = 0; i < rows * columns; ++i) value.Set(i, static_cast<double>(i));
-    const std::string path = absl::StrCat(*files_, "/", name);
+    const std::string path = absl::StrCat(*files_dir_, "/", name);
     EXPECT_THAT(cli::WriteNpy(path, value), IsOk());
     return path;
   }
   // Returns the id of one of the worker's devices.
   static std::string DeviceOf(const std::string& worker) {
-    const Json devices = Document({"devices"});
+    const Json devices = RunForJson({"devices"});
     for (const Json& d : cli::ChildOf(devices, "devices")) {
       if (TextOf(d, "worker") == worker) return TextOf(d, "id");
     }
     return "";
   }
   // Returns the id of the running operation with this name.
-  static std::string LiveOperation(const std::string& name) {
+  static std::string AwaitRunningOperation(const std::string& name) {
     std::string id;
     EXPECT_TRUE(Eventually(
         [&] {
-          const Json live = Document({"ps"});
+          const Json live = RunForJson({"ps"});
           for (const Json& o : cli::ChildOf(live, "operations")) {
             if (TextOf(o, "name") == name && absl::EndsWith(TextOf(o, "state"), "RUNNING")) {
               id = TextOf(o, "id");
@@ -243,20 +247,20 @@ class CliTest : public ::testing::Test {
   }
 
   static Cluster* cluster_;
-  static std::string* files_;
+  static std::string* files_dir_;
 };
 Cluster* CliTest::cluster_ = nullptr;
-std::string* CliTest::files_ = nullptr;
+std::string* CliTest::files_dir_ = nullptr;
 
 // ---- Without a cluster.
 
 TEST(Cli, WithoutAnAddressRunAndExplainWork) {
-  const CommandResult run = Tessera({"run", kMatmul});
+  const CommandResult run = RunTessera({"run", kMatmul});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, AllOf(HasSubstr("a cluster inside this process, with 4 CPU devices"),
                              HasSubstr("every parameter is filled with")));
   EXPECT_THAT(run.out, AllOf(StartsWith("result 0 f32[8,6]"), HasSubstr("result 1 f32[] ")));
-  const CommandResult explain = Tessera({"explain", kMatmul});
+  const CommandResult explain = RunTessera({"explain", kMatmul});
   EXPECT_EQ(explain.code, 0) << explain.err;
   EXPECT_THAT(explain.out, AllOf(HasSubstr("data=0"), HasSubstr("collectives")));
 }
@@ -265,7 +269,7 @@ TEST(Cli, WithoutAnAddressRunAndExplainWork) {
 TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
   const std::string mesh = "data=8,model=6";
   const CommandResult small =
-      Tessera({"explain", kMatmul, "--mesh", mesh, "--device-memory", "80GiB"});
+      RunTessera({"explain", kMatmul, "--mesh", mesh, "--device-memory", "80GiB"});
   EXPECT_EQ(small.code, 0) << small.err;
   EXPECT_THAT(small.out, AllOf(HasSubstr("main on mesh (data=8, model=6), 48 devices, absent"),
                                HasSubstr("of 80.0 GiB"), HasSubstr("psum over")));
@@ -275,13 +279,13 @@ TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
   const std::string file = ::testing::TempDir() + "/wide.txt";
   std::ofstream(file) << wide;
   const std::vector<std::string> explain = {"explain", file, "--mesh", "64x8"};
-  const CommandResult missing = Tessera(explain);
+  const CommandResult missing = RunTessera(explain);
   EXPECT_NE(missing.code, 0);
   EXPECT_THAT(missing.err, AllOf(HasSubstr("512 devices are needed"), HasSubstr("at most 256"),
                                  HasSubstr("--device-memory")));
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), explain.begin(), explain.end());
-    return Tessera(more);
+    return RunTessera(more);
   };
   const CommandResult large = with({"--device-memory", "1MiB"});
   EXPECT_EQ(large.code, 0) << large.err;
@@ -298,10 +302,10 @@ TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
   EXPECT_THAT(with({"--device-memory", "1MiB", "--devices", "0-511"}).err, HasSubstr("absent"));
 }
 
-TEST(Cli, WithoutAnAddressTheOthersSayWhatToDo) {
+TEST(Cli, OtherCommandsWithoutAnAddressSayWhatToDo) {
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{"devices"}, {"ps"}, {"get", "1"}, {"arrays"}, {"top", "--once"}}) {
-    const CommandResult result = Tessera(args);
+    const CommandResult result = RunTessera(args);
     EXPECT_EQ(result.code, 2) << args[0];
     EXPECT_THAT(result.err, AllOf(HasSubstr("TESSERA_ADDRESS"), HasSubstr("tessera up")))
         << args[0];
@@ -309,25 +313,25 @@ TEST(Cli, WithoutAnAddressTheOthersSayWhatToDo) {
   }
 }
 
-TEST(Cli, NobodyThereIsExitCodeThree) {
-  const CommandResult result = Tessera({"devices", "--address", "127.0.0.1:1", "--json"});
+TEST(Cli, AnUnreachableAddressIsExitCodeThree) {
+  const CommandResult result = RunTessera({"devices", "--address", "127.0.0.1:1", "--json"});
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, AllOf(HasSubstr("127.0.0.1:1 does not answer"),
                                 HasSubstr("reason: UNREACHABLE"), HasSubstr("to do:")));
   const auto json = cli::ParseJson(result.out, "out");
   ASSERT_THAT(json, IsOk());
   EXPECT_EQ(IntOf(cli::ChildOf(*json, "error"), "code"), 14);
-  EXPECT_EQ(Tessera({"doctor", "--health", "127.0.0.1:1"}).code, 1);
-  EXPECT_EQ(Tessera({"doctor", "--health", "http://127.0.0.1:1/healthz"}).code, 1);
-  const CommandResult doctor = Tessera({"doctor", "-a", "127.0.0.1:1"});
+  EXPECT_EQ(RunTessera({"doctor", "--health", "127.0.0.1:1"}).code, 1);
+  EXPECT_EQ(RunTessera({"doctor", "--health", "http://127.0.0.1:1/healthz"}).code, 1);
+  const CommandResult doctor = RunTessera({"doctor", "-a", "127.0.0.1:1"});
   EXPECT_EQ(doctor.code, 1);
   EXPECT_THAT(doctor.out, AllOf(ContainsRegex("FAILED +address"), HasSubstr("to do: check that")));
 }
 
 // A server that accepts connections and never answers.
-class Silence {
+class SilentServer {
  public:
-  Silence() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  SilentServer() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -337,10 +341,10 @@ class Silence {
     EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
     address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   }
-  ~Silence() { close(fd_); }
+  ~SilentServer() { close(fd_); }
   const std::string& address() const { return address_; }
   // Returns whether a client has connected.
-  bool Heard() const {
+  bool HasClient() const {
     pollfd entry{fd_, POLLIN, 0};
     return poll(&entry, 1, 0) == 1;
   }
@@ -350,23 +354,23 @@ class Silence {
   std::string address_;
 };
 
-TEST(Cli, WhoNeverAnswersIsGivenUp) {
-  const Silence silence;
-  const CommandResult late = Tessera({"devices", "-a", silence.address(), "--timeout", "500ms"});
+TEST(Cli, AServerThatNeverAnswersIsGivenUp) {
+  const SilentServer server;
+  const CommandResult late = RunTessera({"devices", "-a", server.address(), "--timeout", "500ms"});
   EXPECT_EQ(late.code, 3) << late.err;
   const CommandResult health =
-      Tessera({"doctor", "--health", silence.address(), "--timeout", "500ms"});
+      RunTessera({"doctor", "--health", server.address(), "--timeout", "500ms"});
   EXPECT_EQ(health.code, 1) << health.err;
   const CommandResult page =
-      Tessera({"doctor", "--health", absl::StrCat("http://", silence.address(), "/healthz"),
-               "--timeout", "500ms"});
+      RunTessera({"doctor", "--health", absl::StrCat("http://", server.address(), "/healthz"),
+                  "--timeout", "500ms"});
   EXPECT_EQ(page.code, 1) << page.err;
 }
 
 TEST(Cli, CtrlCEndsACall) {
-  const Silence silence;
-  Running call({"devices", "-a", silence.address()}, {});
-  EXPECT_TRUE(Eventually([&] { return silence.Heard(); }, kPatience));
+  const SilentServer server;
+  RunningCommand call({"devices", "-a", server.address()}, {});
+  EXPECT_TRUE(Eventually([&] { return server.HasClient(); }, kPatience));
   call.Signal(SIGINT);
   const CommandResult ended = call.Wait();
   EXPECT_EQ(ended.code, 130) << ended.err;
@@ -374,13 +378,13 @@ TEST(Cli, CtrlCEndsACall) {
 }
 
 TEST(Cli, PlainTextBeyondThisMachineIsRefused) {
-  const CommandResult result = Tessera({"devices", "--address", "192.0.2.1:8470"});
+  const CommandResult result = RunTessera({"devices", "--address", "192.0.2.1:8470"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("reason: TLS_MISMATCH"), HasSubstr("set TESSERA_CA_FILE")));
 }
 
-TEST(Cli, CommandLinesThatAreWrongAreExitCodeTwo) {
+TEST(Cli, WrongCommandLinesAreExitCodeTwo) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{},
                                                {"frobnicate"},
                                                {"run"},
@@ -390,56 +394,57 @@ TEST(Cli, CommandLinesThatAreWrongAreExitCodeTwo) {
                                                {"run", kMatmul, "--mesh", "2x2x2"},
                                                {"run", kMatmul, "--input", "count"},
                                                {"run", kMatmul, "--keep"}}) {
-    EXPECT_EQ(Tessera(args).code, 2) << (args.empty() ? "nothing" : args.back());
+    EXPECT_EQ(RunTessera(args).code, 2) << (args.empty() ? "nothing" : args.back());
   }
 }
 
-TEST(Cli, ProgramsThatAreWrongNameTheLine) {
+TEST(Cli, AnErrorInAProgramNamesItsReason) {
   const std::string path = ::testing::TempDir() + "/tessera_cli_wrong.txt";
   std::ofstream(path) << "func main(%x: f32[2]) -> (f32[2]) {\n  %y = frob(%x)\n  return %y\n}\n";
-  const CommandResult result = Tessera({"run", path});
+  const CommandResult result = RunTessera({"run", path});
   std::filesystem::remove(path);
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("frob"), HasSubstr("reason: UNKNOWN_OP")));
-  EXPECT_THAT(Tessera({"run", "/nowhere/x.txt"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
+  EXPECT_THAT(RunTessera({"run", "/nowhere/x.txt"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
 }
 
 std::string Artifact(const std::string& name) {
   return SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc");
 }
 
-TEST(Cli, ArtifactsRunAndExplainAsTextDoes) {
+TEST(Cli, ArtifactsRunAndExplainLikeTextPrograms) {
   const CommandResult run =
-      Tessera({"run", Artifact("affine"), "-i", "zeros", "-i", "ones", "-i", "[0, 9]"});
+      RunTessera({"run", Artifact("affine"), "-i", "zeros", "-i", "ones", "-i", "[0, 9]"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(StartsWith("result 0 f32[4,2]"), HasSubstr("[0, 1]")));
-  const CommandResult explain = Tessera({"explain", Artifact("affine")});
+  const CommandResult explain = RunTessera({"explain", Artifact("affine")});
   EXPECT_EQ(explain.code, 0) << explain.err;
   EXPECT_THAT(explain.out, HasSubstr("jit_affine"));
-  const CommandResult lacks = Tessera({"run", Artifact("custom_call")});
-  EXPECT_EQ(lacks.code, 1);
-  EXPECT_THAT(lacks.err, AllOf(HasSubstr("'nobodys_factors'"), HasSubstr("(model.py:3)"),
-                               HasSubstr("reason: NOT_IMPLEMENTED")));
-  const CommandResult placed = Tessera({"run", Artifact("affine"), "--mesh", "2"});
+  const CommandResult unsupported = RunTessera({"run", Artifact("custom_call")});
+  EXPECT_EQ(unsupported.code, 1);
+  EXPECT_THAT(unsupported.err, AllOf(HasSubstr("'nobodys_factors'"), HasSubstr("(model.py:3)"),
+                                     HasSubstr("reason: NOT_IMPLEMENTED")));
+  const CommandResult placed = RunTessera({"run", Artifact("affine"), "--mesh", "2"});
   EXPECT_EQ(placed.code, 2);
   EXPECT_THAT(placed.err, HasSubstr("is a StableHLO artifact"));
 }
 
-TEST(Cli, ExportWritesWhatRunTakes) {
+TEST(Cli, RunAcceptsWhatExportWrites) {
   const std::string file = ::testing::TempDir() + "/exported.mlirbc";
-  const CommandResult exported = Tessera({"export", kMatmul, "-o", file});
+  const CommandResult exported = RunTessera({"export", kMatmul, "-o", file});
   EXPECT_EQ(exported.code, 0) << exported.err;
   EXPECT_THAT(exported.out, AllOf(StartsWith(file), HasSubstr("for StableHLO 1.11.0 or newer")));
-  const CommandResult inspected = Tessera({"inspect", file});
+  const CommandResult inspected = RunTessera({"inspect", file});
   EXPECT_THAT(inspected.out, AllOf(HasSubstr("dot_general"), HasSubstr("Tessera runs it.")));
-  EXPECT_EQ(Tessera({"run", file}).out, Tessera({"run", kMatmul}).out);
-  EXPECT_EQ(Tessera({"export", kMatmul}).code, 2) << "a file is wanted";
-  EXPECT_THAT(Tessera({"export", kMatmul, "-o", "/nowhere/x.mlirbc"}).err, HasSubstr("/nowhere"));
+  EXPECT_EQ(RunTessera({"run", file}).out, RunTessera({"run", kMatmul}).out);
+  EXPECT_EQ(RunTessera({"export", kMatmul}).code, 2) << "a file is wanted";
+  EXPECT_THAT(RunTessera({"export", kMatmul, "-o", "/nowhere/x.mlirbc"}).err,
+              HasSubstr("/nowhere"));
 }
 
 // Compares the whole output for one artifact and looks for the main parts in others.
-TEST(Cli, InspectShowsWhatAProgramIs) {
-  const CommandResult affine = Tessera({"inspect", Artifact("affine")});
+TEST(Cli, InspectShowsSignatureOpsAndMesh) {
+  const CommandResult affine = RunTessera({"inspect", Artifact("affine")});
   EXPECT_EQ(affine.code, 0) << affine.err;
   EXPECT_EQ(affine.out, R"(jit_affine: a StableHLO artifact for StableHLO 1.15.0 or newer, 848 bytes
 
@@ -459,30 +464,30 @@ times  op
 
 Tessera runs it.
 )");
-  const CommandResult lacks = Tessera({"inspect", Artifact("custom_call")});
-  EXPECT_EQ(lacks.code, 0) << "what it lacks is an answer";
-  EXPECT_THAT(lacks.out, AllOf(HasSubstr("\nops that Tessera lacks\n"),
-                               HasSubstr("2  custom_call @nobodys_factors\n"),
-                               HasSubstr("Tessera does not run it: StableHLO: custom_call")));
-  const CommandResult placed = Tessera({"inspect", Artifact("placed")});
+  const CommandResult unsupported = RunTessera({"inspect", Artifact("custom_call")});
+  EXPECT_EQ(unsupported.code, 0) << "what it lacks is an answer";
+  EXPECT_THAT(unsupported.out, AllOf(HasSubstr("\nops that Tessera lacks\n"),
+                                     HasSubstr("2  custom_call @nobodys_factors\n"),
+                                     HasSubstr("Tessera does not run it: StableHLO: custom_call")));
+  const CommandResult placed = RunTessera({"inspect", Artifact("placed")});
   EXPECT_THAT(placed.out, AllOf(HasSubstr("\nmesh\nname   axes\n@mesh  (x=2, y=2)\n"),
                                 HasSubstr("@mesh, [{x, y}, {}]")));
-  const CommandResult text = Tessera({"inspect", kMatmul});
+  const CommandResult text = RunTessera({"inspect", kMatmul});
   EXPECT_THAT(text.out, AllOf(StartsWith("main: a program in the text form, "),
                               HasSubstr("(data=2, model=2)")));
-  const Json document = Json::parse(Tessera({"inspect", Artifact("affine"), "--json"}).out);
+  const Json document = Json::parse(RunTessera({"inspect", Artifact("affine"), "--json"}).out);
   EXPECT_EQ(TextOf(document, "stablehloVersion"), "1.15.0");
   EXPECT_EQ(document["params"][1]["type"], "f32[3,2]");
   const std::string path = ::testing::TempDir() + "/tessera_cli_cut.mlirbc";
   std::ofstream(path) << Slurp(Artifact("affine")).substr(0, 100);
-  const CommandResult cut = Tessera({"inspect", path});
+  const CommandResult cut = RunTessera({"inspect", path});
   std::filesystem::remove(path);
   EXPECT_EQ(cut.code, 1);
   EXPECT_THAT(cut.err, AllOf(HasSubstr("tessera_cli_cut.mlirbc"), HasSubstr("MALFORMED_PROGRAM")));
 }
 
 TEST(Cli, CompletionScriptsComplete) {
-  const CommandResult bash = Tessera({"completion", "bash"});
+  const CommandResult bash = RunTessera({"completion", "bash"});
   ASSERT_EQ(bash.code, 0);
   const std::string path = ::testing::TempDir() + "/tessera_cli_completion.bash";
   std::ofstream(path) << bash.out
@@ -503,50 +508,57 @@ TEST(Cli, CompletionScriptsComplete) {
 // ---- On a cluster with TLS and tokens.
 
 // Starts `tessera up` and calls the doctor with the right credentials and with some missing.
-TEST(Cli, DoctorNamesWhatIsMissing) {
+TEST(Cli, DoctorNamesMissingCredentials) {
   std::string folder = ::testing::TempDir() + "/tessera-up-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  Running up({"up", "--dir", folder, "--listen", "127.0.0.1:0", "--devices", "1"}, {});
+  RunningCommand up({"up", "--dir", folder, "--listen", "127.0.0.1:0", "--devices", "1"}, {});
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(up.Output(), "Ctrl-C"); }, kPatience));
   const std::string ca = "TESSERA_CA_FILE=" + folder + "/client/ca.pem";
   const std::string token = "TESSERA_TOKEN=" + Slurp(folder + "/client/token");
   const std::string address = Slurp(folder + "/address");
   const auto setting = [&](std::vector<std::string> environment) {
-    return Setting{.address = std::string(absl::StripAsciiWhitespace(address)),
-                   .environment = std::move(environment)};
+    return CommandSetting{.address = std::string(absl::StripAsciiWhitespace(address)),
+                          .environment = std::move(environment)};
   };
-  const Setting whole = setting({ca, std::string(absl::StripAsciiWhitespace(token))});
+  const CommandSetting complete_setting =
+      setting({ca, std::string(absl::StripAsciiWhitespace(token))});
   // The coordinator counts as healthy when a program has run on devices that have registered.
   ASSERT_TRUE(Eventually(
       [&] {
-        return Tessera({"doctor", "--health", whole.address}, whole).code == 0;
+        return RunTessera({"doctor", "--health", complete_setting.address}, complete_setting)
+                   .code == 0;
       },
       kPatience));
-  const CommandResult well = Tessera({"doctor"}, whole);
-  EXPECT_EQ(well.code, 0) << well.out << well.err;
-  EXPECT_THAT(well.out, AllOf(ContainsRegex("ok +tls +TLS"), ContainsRegex("ok +token +accepted"),
-                              HasSubstr("put and get in")));
-  const CommandResult plain = Tessera({"doctor"}, setting({"TESSERA_CA_FILE="}));
+  const CommandResult complete = RunTessera({"doctor"}, complete_setting);
+  EXPECT_EQ(complete.code, 0) << complete.out << complete.err;
+  EXPECT_THAT(complete.out,
+              AllOf(ContainsRegex("ok +tls +TLS"), ContainsRegex("ok +token +accepted"),
+                    HasSubstr("put and get in")));
+  const CommandResult plain = RunTessera({"doctor"}, setting({"TESSERA_CA_FILE="}));
   EXPECT_EQ(plain.code, 1);
   EXPECT_THAT(plain.out,
               AllOf(ContainsRegex("FAILED +tls +plain text"), HasSubstr("set TESSERA_CA_FILE")));
-  const CommandResult nameless = Tessera({"doctor"}, setting({ca}));
-  EXPECT_EQ(nameless.code, 1);
-  EXPECT_THAT(nameless.out, AllOf(ContainsRegex("FAILED +token"), HasSubstr("Set TESSERA_TOKEN")));
-  const CommandResult stranger = Tessera({"devices"}, setting({ca, "TESSERA_TOKEN=tsr_unknown"}));
-  EXPECT_EQ(stranger.code, 1);
-  EXPECT_THAT(stranger.err, HasSubstr("reason: TOKEN_UNKNOWN"));
+  const CommandResult without_token = RunTessera({"doctor"}, setting({ca}));
+  EXPECT_EQ(without_token.code, 1);
+  EXPECT_THAT(without_token.out,
+              AllOf(ContainsRegex("FAILED +token"), HasSubstr("Set TESSERA_TOKEN")));
+  const CommandResult unknown_token =
+      RunTessera({"devices"}, setting({ca, "TESSERA_TOKEN=tsr_unknown"}));
+  EXPECT_EQ(unknown_token.code, 1);
+  EXPECT_THAT(unknown_token.err, HasSubstr("reason: TOKEN_UNKNOWN"));
 
-  const CommandResult made = Tessera({"token", "create", "ci", "--role", "viewer"}, whole);
+  const CommandResult made =
+      RunTessera({"token", "create", "ci", "--role", "viewer"}, complete_setting);
   ASSERT_EQ(made.code, 0) << made.err;
-  const Setting viewer =
+  const CommandSetting viewer =
       setting({ca, "TESSERA_TOKEN=" + std::string(absl::StripAsciiWhitespace(made.out))});
-  EXPECT_EQ(Tessera({"devices"}, viewer).code, 0);
-  EXPECT_THAT(Tessera({"run", kMatmul, "--mesh", "1x1"}, viewer).err,
+  EXPECT_EQ(RunTessera({"devices"}, viewer).code, 0);
+  EXPECT_THAT(RunTessera({"run", kMatmul, "--mesh", "1x1"}, viewer).err,
               HasSubstr("reason: ROLE_MISSING"));
-  EXPECT_THAT(Tessera({"token", "list"}, whole).out, AllOf(HasSubstr("ci"), HasSubstr("viewer")));
-  EXPECT_EQ(Tessera({"token", "revoke", "ci"}, whole).code, 0);
-  EXPECT_THAT(Tessera({"devices"}, viewer).err, HasSubstr("reason: TOKEN_REVOKED"));
+  EXPECT_THAT(RunTessera({"token", "list"}, complete_setting).out,
+              AllOf(HasSubstr("ci"), HasSubstr("viewer")));
+  EXPECT_EQ(RunTessera({"token", "revoke", "ci"}, complete_setting).code, 0);
+  EXPECT_THAT(RunTessera({"devices"}, viewer).err, HasSubstr("reason: TOKEN_REVOKED"));
   up.Signal(SIGINT);
   EXPECT_GE(up.Wait().code, 0);
   std::error_code ignored;
@@ -555,40 +567,42 @@ TEST(Cli, DoctorNamesWhatIsMissing) {
 
 // ---- On a cluster.
 
-TEST_F(CliTest, DevicesAndWorkers) {
-  const CommandResult devices = On({"devices"});
+TEST_F(CliTest, DevicesAndWorkersAreListed) {
+  const CommandResult devices = RunOnCluster({"devices"});
   EXPECT_EQ(devices.code, 0) << devices.err;
   EXPECT_THAT(devices.out, AllOf(HasSubstr("DEVICE  KIND"), HasSubstr("w0/0"), HasSubstr("w1/0"),
                                  HasSubstr("ready"), Not(HasSubstr(kEscape))));
   EXPECT_THAT(devices.err, HasSubstr("4 of 4 devices are healthy"));
-  const Json json = Document({"devices"});
+  const Json json = RunForJson({"devices"});
   ASSERT_EQ(json["devices"].size(), 4u);
   std::set<std::string> on;
   for (const Json& d : json["devices"]) on.insert(TextOf(d, "executor"));
   EXPECT_EQ(on, (std::set<std::string>{"w0/0", "w1/0"}));
-  const Json workers = Document({"workers"});
+  const Json workers = RunForJson({"workers"});
   ASSERT_EQ(workers["workers"].size(), 2u);
   EXPECT_EQ(TextOf(workers["workers"][0], "state"), "WORKER_STATE_READY");
-  EXPECT_THAT(On({"workers"}).out,
+  EXPECT_THAT(RunOnCluster({"workers"}).out,
               AllOf(HasSubstr("w0"), HasSubstr("READY"), HasSubstr("127.0.0.1:")));
 }
 
 TEST_F(CliTest, RunGivesTheSameValuesOnEveryMesh) {
-  const Json whole = Document({"run", kMatmul, "--mesh", "1x1"});
-  ASSERT_EQ(whole["outputs"].size(), 2u);
-  EXPECT_EQ(whole["types"], Json::parse(R"(["f32[8,6]", "f32[]"])"));
+  const Json one_device = RunForJson({"run", kMatmul, "--mesh", "1x1"});
+  ASSERT_EQ(one_device["outputs"].size(), 2u);
+  EXPECT_EQ(one_device["types"], Json::parse(R"(["f32[8,6]", "f32[]"])"));
   for (const char* mesh : {"2x2", "4x1", "data=1,model=2"}) {
-    EXPECT_EQ(Document({"run", kMatmul, "--mesh", mesh})["outputs"], whole["outputs"]) << mesh;
+    EXPECT_EQ(RunForJson({"run", kMatmul, "--mesh", mesh})["outputs"], one_device["outputs"])
+        << mesh;
   }
-  const Json zeros = Document({"run", kMatmul, "--input", "zeros", "-i", "ones"});
+  const Json zeros = RunForJson({"run", kMatmul, "--input", "zeros", "-i", "ones"});
   EXPECT_EQ(zeros["outputs"][1], Json(0.0));
 }
 
 TEST_F(CliTest, RunReadsAndWritesFiles) {
-  const std::string x = Counting("x.npy", 8, 4);
-  const std::string w = File("w.json", "[[1,0,0,0,0,0],[0,1,0,0,0,0],[0,0,1,0,0,0],[0,0,0,1,0,0]]");
-  const std::string out = *files_ + "/out";
-  const CommandResult result = On({"run", kMatmul, "-i", x, "-i", w, "--out", out});
+  const std::string x = WriteCountingArray("x.npy", 8, 4);
+  const std::string w =
+      WriteFile("w.json", "[[1,0,0,0,0,0],[0,1,0,0,0,0],[0,0,1,0,0,0],[0,0,0,1,0,0]]");
+  const std::string out = *files_dir_ + "/out";
+  const CommandResult result = RunOnCluster({"run", kMatmul, "-i", x, "-i", w, "--out", out});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr(out + "/result0.npy"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array y, cli::ReadNpy(out + "/result0.npy"));
@@ -596,22 +610,22 @@ TEST_F(CliTest, RunReadsAndWritesFiles) {
   EXPECT_EQ(y.At(7 * 6 + 0), 28);
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array t, cli::ReadNpy(out + "/result1.npy"));
   EXPECT_EQ(t.At(0), 31 * 32 * 63 / 6);
-  EXPECT_THAT(On({"run", kMatmul, "-i", x, "-i", x}).err,
+  EXPECT_THAT(RunOnCluster({"run", kMatmul, "-i", x, "-i", x}).err,
               AllOf(HasSubstr("input 1 (f32[4,6])"), HasSubstr("holds f32[8,4]")));
 }
 
 TEST_F(CliTest, AnArtifactRunsOnTheCluster) {
-  const std::string x = Counting("artifact_x.npy", 4, 3);
+  const std::string x = WriteCountingArray("artifact_x.npy", 4, 3);
   const Json result =
-      Document({"run", Artifact("affine"), "-i", x, "-i", "zeros", "-i", "[0, 1000]"});
+      RunForJson({"run", Artifact("affine"), "-i", x, "-i", "zeros", "-i", "[0, 1000]"});
   EXPECT_EQ(result["types"], Json::parse(R"(["f32[4,2]"])"));
   EXPECT_EQ(result["outputs"][0][3], Json::parse("[0.0, 1.0]"));
-  EXPECT_THAT(On({"explain", Artifact("affine")}).out, HasSubstr("jit_affine"));
+  EXPECT_THAT(RunOnCluster({"explain", Artifact("affine")}).out, HasSubstr("jit_affine"));
 }
 
 // Looks at a plan as a drawing, as ASCII, as text and as JSON.
-TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
-  const CommandResult result = On({"explain", kMatmul});
+TEST_F(CliTest, ExplainDrawsWhatEachDeviceHolds) {
+  const CommandResult result = RunOnCluster({"explain", kMatmul});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("main on mesh (data=2, model=2), 4 devices"),
                                 ContainsRegex("device 3 w[01]"), HasSubstr("%x [4:8, :]"),
@@ -619,283 +633,292 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
   for (absl::string_view line : absl::StrSplit(result.out, '\n')) {
     EXPECT_LE(cli::WidthOf(std::string(line)), 100) << line;
   }
-  const CommandResult ascii =
-      Tessera({"explain", kMatmul}, {.address = cluster_->address(), .environment = {"LC_ALL=C"}});
+  const CommandResult ascii = RunTessera(
+      {"explain", kMatmul}, {.address = cluster_->address(), .environment = {"LC_ALL=C"}});
   EXPECT_TRUE(std::all_of(ascii.out.begin(), ascii.out.end(),
                           [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
   // The text names the lines of the file, as it does without a cluster.
-  const std::string text = On({"explain", kMatmul, "--text"}).out;
+  const std::string text = RunOnCluster({"explain", kMatmul, "--text"}).out;
   EXPECT_THAT(text, AllOf(StartsWith("plan of main on mesh"), HasSubstr("(matmul.txt:10)")));
   // Everything but the predicted time is the same; the prediction depends on what the devices have
   // measured so far.
-  const std::string own = Tessera({"explain", kMatmul, "--text"}).out;
+  const std::string own = RunTessera({"explain", kMatmul, "--text"}).out;
   const size_t time = own.find("predicted time: ");
   ASSERT_NE(time, std::string::npos);
   EXPECT_THAT(text, StartsWith(own.substr(0, time)));
-  const Json json = Document({"explain", kMatmul});
+  const Json json = RunForJson({"explain", kMatmul});
   EXPECT_EQ(json["devices"].size(), 4u);
   EXPECT_THAT(cli::ParseJson(json["json"].get<std::string>(), "plan"), IsOk());
 }
 
 TEST_F(CliTest, ExplainPlansForDevicesThatTheClusterDoesNotHave) {
-  const CommandResult missing = On({"explain", kMatmul, "--mesh", "8x6"});
+  const CommandResult missing = RunOnCluster({"explain", kMatmul, "--mesh", "8x6"});
   EXPECT_NE(missing.code, 0);
   EXPECT_THAT(missing.err, AllOf(HasSubstr("needs 48 devices"), HasSubstr("--device-memory")));
   const std::vector<std::string> absent = {"explain", kMatmul,           "--mesh",
                                            "8x6",     "--device-memory", "80GiB"};
-  const CommandResult result = On(absent);
+  const CommandResult result = RunOnCluster(absent);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("48 devices, absent"), HasSubstr("of 80.0 GiB"),
                                 Not(HasSubstr("it would wait"))));
-  const Json json = Document(absent);
+  const Json json = RunForJson(absent);
   EXPECT_EQ(json["devices"].size(), 0u);
   std::vector<std::string> text = absent;
   text.push_back("--text");
-  EXPECT_THAT(On(text).out, HasSubstr("for absent devices"));
+  EXPECT_THAT(RunOnCluster(text).out, HasSubstr("for absent devices"));
 }
 
-TEST_F(CliTest, ArraysComeAndGo) {
-  const std::string file = Counting("a.npy", 4, 6);
-  const CommandResult put = On({"put", file, "--mesh", "2x2", "--spec", "x,y"});
+TEST_F(CliTest, AnArrayIsPutReadAndRemoved) {
+  const std::string file = WriteCountingArray("a.npy", 4, 6);
+  const CommandResult put = RunOnCluster({"put", file, "--mesh", "2x2", "--spec", "x,y"});
   ASSERT_EQ(put.code, 0) << put.err;
   EXPECT_THAT(put.out, StartsWith("arrays/"));
   const std::string id = put.out.substr(7, put.out.size() - 8);
-  const Json list = Document({"arrays"});
+  const Json list = RunForJson({"arrays"});
   ASSERT_EQ(list["arrays"].size(), 1u);
   EXPECT_EQ(TextOf(list["arrays"][0], "id"), id);
-  EXPECT_THAT(On({"arrays"}).out, AllOf(HasSubstr("f32[4,6]"), HasSubstr("P('x', 'y')"),
-                                        HasSubstr("READY"), HasSubstr("0-3")));
-  const std::string back = *files_ + "/back.npy";
-  EXPECT_EQ(On({"get", "arrays/" + id, "-o", back}).code, 0);
+  EXPECT_THAT(RunOnCluster({"arrays"}).out, AllOf(HasSubstr("f32[4,6]"), HasSubstr("P('x', 'y')"),
+                                                  HasSubstr("READY"), HasSubstr("0-3")));
+  const std::string back = *files_dir_ + "/back.npy";
+  EXPECT_EQ(RunOnCluster({"get", "arrays/" + id, "-o", back}).code, 0);
   EXPECT_EQ(Slurp(back), Slurp(file));
-  EXPECT_EQ(Document({"get", id})["value"][1], Json::parse("[6.0,7.0,8.0,9.0,10.0,11.0]"));
-  EXPECT_EQ(On({"rm", id}).code, 0);
-  const CommandResult gone = On({"get", id});
+  EXPECT_EQ(RunForJson({"get", id})["value"][1], Json::parse("[6.0,7.0,8.0,9.0,10.0,11.0]"));
+  EXPECT_EQ(RunOnCluster({"rm", id}).code, 0);
+  const CommandResult gone = RunOnCluster({"get", id});
   EXPECT_EQ(gone.code, 1);
   EXPECT_THAT(gone.err, HasSubstr("reason: ARRAY_DELETED"));
-  const CommandResult indivisible = On({"put", file, "--mesh", "4", "--spec", "-,x"});
+  const CommandResult indivisible = RunOnCluster({"put", file, "--mesh", "4", "--spec", "-,x"});
   EXPECT_EQ(indivisible.code, 1);
   EXPECT_THAT(indivisible.err, HasSubstr("reason: INDIVISIBLE"));
-  EXPECT_THAT(On({"put", file, "--mesh", "64"}).err, HasSubstr("reason: NOT_ENOUGH_DEVICES"));
+  EXPECT_THAT(RunOnCluster({"put", file, "--mesh", "64"}).err,
+              HasSubstr("reason: NOT_ENOUGH_DEVICES"));
 }
 
 TEST_F(CliTest, ArraysMoveBetweenDevices) {
   const std::string id =
-      TextOf(Document({"put", Counting("m.npy", 4, 6), "--mesh", "2x2", "-s", "x,y"}), "array");
+      TextOf(RunForJson({"put", WriteCountingArray("m.npy", 4, 6), "--mesh", "2x2", "-s", "x,y"}),
+             "array");
   const CommandResult moved =
-      On({"reshard", id, "--mesh", "y=2", "--spec", "-,y", "--devices", "3,0"});
+      RunOnCluster({"reshard", id, "--mesh", "y=2", "--spec", "-,y", "--devices", "3,0"});
   ASSERT_EQ(moved.code, 0) << moved.err;
   ASSERT_THAT(moved.out, StartsWith("arrays/"));
   const std::string there = moved.out.substr(7, moved.out.size() - 8);
   EXPECT_NE(there, id);
-  EXPECT_EQ(Document({"get", there})["value"], Document({"get", id})["value"]);
-  EXPECT_EQ(On({"rm", id, there}).code, 0);
-  EXPECT_THAT(On({"reshard", id}).err, HasSubstr("reason: ARRAY_DELETED"));
+  EXPECT_EQ(RunForJson({"get", there})["value"], RunForJson({"get", id})["value"]);
+  EXPECT_EQ(RunOnCluster({"rm", id, there}).code, 0);
+  EXPECT_THAT(RunOnCluster({"reshard", id}).err, HasSubstr("reason: ARRAY_DELETED"));
 }
 
 TEST_F(CliTest, ResultsThatAreKeptCanBeReadAndRemoved) {
-  const Json kept = Document({"run", kMatmul, "--keep"});
+  const Json kept = RunForJson({"run", kMatmul, "--keep"});
   ASSERT_EQ(kept["arrays"].size(), 2u);
-  EXPECT_EQ(TextOf(Document({"wait", TextOf(kept, "operation")}), "state"), "OPERATION_STATE_DONE");
-  const Json value = Document({"get", kept["arrays"][1].get<std::string>()});
+  EXPECT_EQ(TextOf(RunForJson({"wait", TextOf(kept, "operation")}), "state"),
+            "OPERATION_STATE_DONE");
+  const Json value = RunForJson({"get", kept["arrays"][1].get<std::string>()});
   EXPECT_EQ(TextOf(value, "type"), "f32[]");
-  EXPECT_EQ(
-      On({"rm", kept["arrays"][0].get<std::string>(), kept["arrays"][1].get<std::string>()}).code,
-      0);
-  EXPECT_EQ(Document({"arrays"})["arrays"].size(), 0u);
+  EXPECT_EQ(RunOnCluster(
+                {"rm", kept["arrays"][0].get<std::string>(), kept["arrays"][1].get<std::string>()})
+                .code,
+            0);
+  EXPECT_EQ(RunForJson({"arrays"})["arrays"].size(), 0u);
 }
 
-TEST_F(CliTest, SavesAndLoads) {
-  const std::string file = Counting("s.npy", 4, 6);
-  const std::string id = TextOf(Document({"put", file, "--mesh", "2x2", "--spec", "x,y"}), "array");
-  const CommandResult saved = On({"save", "saved.safetensors", "-n", "w=" + id});
+TEST_F(CliTest, ASavedArrayIsLoaded) {
+  const std::string file = WriteCountingArray("s.npy", 4, 6);
+  const std::string id =
+      TextOf(RunForJson({"put", file, "--mesh", "2x2", "--spec", "x,y"}), "array");
+  const CommandResult saved = RunOnCluster({"save", "saved.safetensors", "-n", "w=" + id});
   ASSERT_EQ(saved.code, 0) << saved.err;
-  const CommandResult again = On({"save", "saved.safetensors", "-n", "w=" + id});
+  const CommandResult again = RunOnCluster({"save", "saved.safetensors", "-n", "w=" + id});
   EXPECT_EQ(again.code, 1) << "a file was replaced without --overwrite";
-  const Json loaded = Document({"load", "saved.safetensors", "-n", "w", "-m", "4", "-s", "x"});
+  const Json loaded = RunForJson({"load", "saved.safetensors", "-n", "w", "-m", "4", "-s", "x"});
   ASSERT_EQ(loaded["arrays"].size(), 1u);
   const std::string copy = TextOf(loaded["arrays"][0], "id");
-  EXPECT_EQ(Document({"get", copy})["value"], Document({"get", id})["value"]);
-  const CommandResult listed = On({"ls-file", "saved.safetensors"});
+  EXPECT_EQ(RunForJson({"get", copy})["value"], RunForJson({"get", id})["value"]);
+  const CommandResult listed = RunOnCluster({"ls-file", "saved.safetensors"});
   EXPECT_EQ(listed.code, 0) << listed.err;
   EXPECT_THAT(listed.out, AllOf(HasSubstr("w "), HasSubstr("f32[4,6]")));
-  EXPECT_THAT(On({"ls-file", "no.safetensors"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
-  EXPECT_EQ(On({"load", "saved.safetensors"}).code, 2);
-  EXPECT_EQ(On({"load", "nothing.npy"}).code, 1);
-  EXPECT_EQ(On({"rm", id, copy}).code, 0);
+  EXPECT_THAT(RunOnCluster({"ls-file", "no.safetensors"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
+  EXPECT_EQ(RunOnCluster({"load", "saved.safetensors"}).code, 2);
+  EXPECT_EQ(RunOnCluster({"load", "nothing.npy"}).code, 1);
+  EXPECT_EQ(RunOnCluster({"rm", id, copy}).code, 0);
 }
 
-TEST_F(CliTest, PsWaitAndCancel) {
-  const std::string program = File("long.txt", Long());
-  Running run({"run", program, "--name", "to-cancel", "--timeout", "2m"}, Here());
-  const std::string id = LiveOperation("to-cancel");
+TEST_F(CliTest, ARunIsListedWaitedForAndCancelled) {
+  const std::string program = WriteFile("long.txt", LongProgram());
+  RunningCommand run({"run", program, "--name", "to-cancel", "--timeout", "2m"}, ClusterSetting());
+  const std::string id = AwaitRunningOperation("to-cancel");
   ASSERT_FALSE(id.empty());
-  EXPECT_THAT(On({"ps"}).out, AllOf(HasSubstr("to-cancel"), HasSubstr("RUNNING")));
-  const CommandResult impatient = On({"wait", id, "--timeout", "2s"});
+  EXPECT_THAT(RunOnCluster({"ps"}).out, AllOf(HasSubstr("to-cancel"), HasSubstr("RUNNING")));
+  const CommandResult impatient = RunOnCluster({"wait", id, "--timeout", "2s"});
   EXPECT_EQ(impatient.code, 3);
   EXPECT_THAT(impatient.err, HasSubstr("has not ended within 2s"));
-  EXPECT_EQ(On({"cancel", id}).code, 0);
+  EXPECT_EQ(RunOnCluster({"cancel", id}).code, 0);
   const CommandResult ended = run.Wait();
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, HasSubstr("reason: CANCELLED"));
-  const CommandResult waited = On({"wait", id});
+  const CommandResult waited = RunOnCluster({"wait", id});
   EXPECT_EQ(waited.code, 1);
   EXPECT_THAT(waited.err, HasSubstr("reason: CANCELLED"));
-  EXPECT_THAT(On({"ps", "--all"}).out, HasSubstr("CANCELLED"));
-  EXPECT_THAT(On({"wait", "999999"}).err, HasSubstr("reason: OPERATION_NOT_FOUND"));
+  EXPECT_THAT(RunOnCluster({"ps", "--all"}).out, HasSubstr("CANCELLED"));
+  EXPECT_THAT(RunOnCluster({"wait", "999999"}).err, HasSubstr("reason: OPERATION_NOT_FOUND"));
 }
 
 TEST_F(CliTest, CtrlCCancelsTheRun) {
-  const std::string program = File("long.txt", Long());
-  Running run({"run", program, "--name", "to-interrupt", "--timeout", "2m"}, Here());
-  const std::string id = LiveOperation("to-interrupt");
+  const std::string program = WriteFile("long.txt", LongProgram());
+  RunningCommand run({"run", program, "--name", "to-interrupt", "--timeout", "2m"},
+                     ClusterSetting());
+  const std::string id = AwaitRunningOperation("to-interrupt");
   run.Signal(SIGINT);
   const CommandResult ended = run.Wait();
   EXPECT_EQ(ended.code, 130);
   EXPECT_THAT(ended.err, HasSubstr(absl::StrCat("operation ", id, " was cancelled")));
-  EXPECT_EQ(TextOf(Document({"wait", id}, /*code=*/1), "state"), "OPERATION_STATE_CANCELLED");
+  EXPECT_EQ(TextOf(RunForJson({"wait", id}, /*code=*/1), "state"), "OPERATION_STATE_CANCELLED");
 }
 
 TEST_F(CliTest, TheEndOfTheTimeoutCancelsTheRun) {
-  const std::string program = File("long.txt", Long());
-  const CommandResult result = On({"run", program, "--name", "to-outlast", "--timeout", "2s"});
+  const std::string program = WriteFile("long.txt", LongProgram());
+  const CommandResult result =
+      RunOnCluster({"run", program, "--name", "to-outlast", "--timeout", "2s"});
   EXPECT_EQ(result.code, 3) << result.err;
   EXPECT_THAT(result.err, HasSubstr("reason: DEADLINE_EXCEEDED"));
-  EXPECT_TRUE(Eventually([&] { return Document({"ps"})["operations"].empty(); }, kPatience));
+  EXPECT_TRUE(Eventually([&] { return RunForJson({"ps"})["operations"].empty(); }, kPatience));
 }
 
 TEST_F(CliTest, MeshesHaveNames) {
   const CommandResult made =
-      On({"mesh", "create", "square", "data=2,model=2", "--devices", "3,1,2,0"});
+      RunOnCluster({"mesh", "create", "square", "data=2,model=2", "--devices", "3,1,2,0"});
   ASSERT_EQ(made.code, 0) << made.err;
-  EXPECT_THAT(On({"mesh", "list"}).out, AllOf(HasSubstr("square"), HasSubstr("(data=2, model=2)")));
-  const Json plan = Document({"explain", kMatmul, "--mesh", "square"});
+  EXPECT_THAT(RunOnCluster({"mesh", "list"}).out,
+              AllOf(HasSubstr("square"), HasSubstr("(data=2, model=2)")));
+  const Json plan = RunForJson({"explain", kMatmul, "--mesh", "square"});
   EXPECT_EQ(cli::IntsOf(plan, "devices"), (std::vector<int64_t>{3, 1, 2, 0}));
-  EXPECT_EQ(Document({"run", kMatmul, "--mesh", "square"})["outputs"],
-            Document({"run", kMatmul})["outputs"]);
-  EXPECT_EQ(On({"mesh", "rm", "square"}).code, 0);
-  EXPECT_THAT(On({"run", kMatmul, "--mesh", "square"}).err, HasSubstr("reason: MESH_NOT_FOUND"));
-  EXPECT_EQ(On({"mesh", "create", "Not A Name", "2x2"}).code, 1);
+  EXPECT_EQ(RunForJson({"run", kMatmul, "--mesh", "square"})["outputs"],
+            RunForJson({"run", kMatmul})["outputs"]);
+  EXPECT_EQ(RunOnCluster({"mesh", "rm", "square"}).code, 0);
+  EXPECT_THAT(RunOnCluster({"run", kMatmul, "--mesh", "square"}).err,
+              HasSubstr("reason: MESH_NOT_FOUND"));
+  EXPECT_EQ(RunOnCluster({"mesh", "create", "Not A Name", "2x2"}).code, 1);
 }
 
 TEST_F(CliTest, WorkersGoOutOfServiceAndBack) {
-  const CommandResult cordoned = On({"cordon", "w1", "--reason", "new disk"});
+  const CommandResult cordoned = RunOnCluster({"cordon", "w1", "--reason", "new disk"});
   ASSERT_EQ(cordoned.code, 0) << cordoned.err;
   EXPECT_THAT(cordoned.out, AllOf(HasSubstr("CORDONED"), HasSubstr("new disk")));
-  EXPECT_THAT(On({"devices"}).out, HasSubstr("cordoned"));
+  EXPECT_THAT(RunOnCluster({"devices"}).out, HasSubstr("cordoned"));
   // Only two devices are left.
-  EXPECT_EQ(On({"put", Counting("c.npy", 4, 4), "--mesh", "4"}).code, 1);
-  EXPECT_EQ(On({"uncordon", "w1"}).code, 0);
-  EXPECT_EQ(Document({"run", kMatmul})["types"].size(), 2u);
+  EXPECT_EQ(RunOnCluster({"put", WriteCountingArray("c.npy", 4, 4), "--mesh", "4"}).code, 1);
+  EXPECT_EQ(RunOnCluster({"uncordon", "w1"}).code, 0);
+  EXPECT_EQ(RunForJson({"run", kMatmul})["types"].size(), 2u);
 
-  const CommandResult drained = On({"drain", "w0"});
+  const CommandResult drained = RunOnCluster({"drain", "w0"});
   EXPECT_EQ(drained.code, 0) << drained.err;
   EXPECT_THAT(drained.err, HasSubstr("nothing runs there any more"));
-  EXPECT_EQ(On({"uncordon", "w0"}).code, 0);
-  EXPECT_THAT(On({"cordon", "w9"}).err, HasSubstr("reason: WORKER_NOT_FOUND"));
+  EXPECT_EQ(RunOnCluster({"uncordon", "w0"}).code, 0);
+  EXPECT_THAT(RunOnCluster({"cordon", "w9"}).err, HasSubstr("reason: WORKER_NOT_FOUND"));
 }
 
 TEST_F(CliTest, DrainSaysWhatStillRuns) {
-  const std::string program = File("long.txt", Long());
-  Running run(
+  const std::string program = WriteFile("long.txt", LongProgram());
+  RunningCommand run(
       {"run", program, "--name", "to-drain", "--devices", DeviceOf("w0"), "--timeout", "2m"},
-      Here());
-  const std::string id = LiveOperation("to-drain");
-  const CommandResult drained = On({"drain", "w0", "--timeout", "4s"});
+      ClusterSetting());
+  const std::string id = AwaitRunningOperation("to-drain");
+  const CommandResult drained = RunOnCluster({"drain", "w0", "--timeout", "4s"});
   EXPECT_EQ(drained.code, 3);
   EXPECT_THAT(drained.err, HasSubstr("1 operation runs there still"));
-  EXPECT_EQ(On({"cancel", id}).code, 0);
-  EXPECT_EQ(On({"drain", "w0"}).code, 0);
-  EXPECT_EQ(On({"uncordon", "w0"}).code, 0);
+  EXPECT_EQ(RunOnCluster({"cancel", id}).code, 0);
+  EXPECT_EQ(RunOnCluster({"drain", "w0"}).code, 0);
+  EXPECT_EQ(RunOnCluster({"uncordon", "w0"}).code, 0);
   EXPECT_EQ(run.Wait().code, 1);
 }
 
 TEST_F(CliTest, TopShowsProgramsAndWorkers) {
-  ASSERT_EQ(On({"run", kMatmul, "--name", "on-top"}).code, 0);
-  const CommandResult top = On({"top"});
+  ASSERT_EQ(RunOnCluster({"run", kMatmul, "--name", "on-top"}).code, 0);
+  const CommandResult top = RunOnCluster({"top"});
   EXPECT_EQ(top.code, 0) << top.err;
   EXPECT_THAT(top.out,
               AllOf(HasSubstr("2 of 2 workers ready"), HasSubstr("w1"), Not(HasSubstr(kEscape))));
-  const Json json = Document({"top"});
+  const Json json = RunForJson({"top"});
   EXPECT_EQ(json["workers"].size(), 2u);
   EXPECT_TRUE(json.contains("programs"));
 }
 
-TEST_F(CliTest, DoctorFindsNothing) {
+TEST_F(CliTest, DoctorFindsNoFaultInAHealthyCluster) {
   ASSERT_TRUE(Eventually(
       [] {
-        return On({"doctor", "--health", cluster_->address()}).code == 0;
+        return RunOnCluster({"doctor", "--health", cluster_->address()}).code == 0;
       },
       kPatience));
-  const CommandResult result = On({"doctor"});
+  const CommandResult result = RunOnCluster({"doctor"});
   EXPECT_EQ(result.code, 0) << result.out << result.err;
   for (const char* check : {"address", "tls", "token", "health", "versions", "devices", "clock"}) {
     EXPECT_THAT(result.out, ContainsRegex(absl::StrCat("ok +", check)));
   }
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("w0/0: put and get in"), HasSubstr("w1/0: put and get in")));
-  const Json json = Document({"doctor"});
+  const Json json = RunForJson({"doctor"});
   EXPECT_EQ(json["ok"], Json(true));
-  EXPECT_EQ(On({"doctor", "--health", cluster_->address()}).code, 0);
+  EXPECT_EQ(RunOnCluster({"doctor", "--health", cluster_->address()}).code, 0);
 }
 
-TEST_F(CliTest, SessionsAndTokens) {
-  const Json sessions = Document({"sessions"});
+TEST_F(CliTest, SessionsAreListedAndTokensNeedATokensFile) {
+  const Json sessions = RunForJson({"sessions"});
   EXPECT_TRUE(sessions.contains("sessions"));
   // This coordinator has no tokens file.
-  const CommandResult tokens = On({"token", "create", "ci", "--role", "user"});
+  const CommandResult tokens = RunOnCluster({"token", "create", "ci", "--role", "user"});
   EXPECT_EQ(tokens.code, 1);
   EXPECT_THAT(tokens.err, HasSubstr("reason: TOKENS_DISABLED"));
 }
 
-TEST_F(CliTest, VersionNamesBothSides) {
-  const Json json = Document({"version"});
+TEST_F(CliTest, VersionNamesClientAndServer) {
+  const Json json = RunForJson({"version"});
   EXPECT_EQ(TextOf(json, "version"), TextOf(json["server"], "version"));
 }
 
 // ---- On a terminal.
 
 bool HasTerminals() {
-  int master = -1, slave = -1;
-  if (openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) return false;
+  int master = -1, terminal = -1;
+  if (openpty(&master, &terminal, nullptr, nullptr, nullptr) != 0) return false;
   close(master);
-  close(slave);
+  close(terminal);
   return true;
 }
 constexpr char kNoTerminals[] = "this system gives no terminals: is /dev/pts mounted?";
 
 TEST_F(CliTest, ColoursAppearOnATerminalOnly) {
   if (!HasTerminals()) GTEST_SKIP() << kNoTerminals;
-  Setting setting = Here();
+  CommandSetting setting = ClusterSetting();
   setting.terminal = true;
-  EXPECT_THAT(Tessera({"devices"}, setting).out, HasSubstr("\x1b[32mready\x1b[0m"));
+  EXPECT_THAT(RunTessera({"devices"}, setting).out, HasSubstr("\x1b[32mready\x1b[0m"));
   setting.environment = {"NO_COLOR=1"};
-  EXPECT_THAT(Tessera({"devices"}, setting).out, Not(HasSubstr("\x1b[32m")));
+  EXPECT_THAT(RunTessera({"devices"}, setting).out, Not(HasSubstr("\x1b[32m")));
   setting.environment = {"TERM=dumb"};
-  EXPECT_THAT(Tessera({"devices"}, setting).out, Not(HasSubstr("\x1b[32m")));
+  EXPECT_THAT(RunTessera({"devices"}, setting).out, Not(HasSubstr("\x1b[32m")));
 }
 
 TEST_F(CliTest, ALongTransferShowsABarOnATerminal) {
   if (!HasTerminals()) GTEST_SKIP() << kNoTerminals;
-  const std::string file = Counting("large.npy", 2048, 2048);
-  Setting setting = Here();
+  const std::string file = WriteCountingArray("large.npy", 2048, 2048);
+  CommandSetting setting = ClusterSetting();
   setting.terminal = true;
-  const CommandResult shown = Tessera({"put", file, "--mesh", "2x2"}, setting);
+  const CommandResult shown = RunTessera({"put", file, "--mesh", "2x2"}, setting);
   EXPECT_EQ(shown.code, 0) << shown.out;
   EXPECT_THAT(shown.out, AllOf(HasSubstr("\r\x1b[Kput "), HasSubstr("█"),
                                HasSubstr("100 %  64.0 MiB of 64.0 MiB")));
-  const CommandResult plain = On({"put", file, "--mesh", "2x2", "--spec", "x"});
+  const CommandResult plain = RunOnCluster({"put", file, "--mesh", "2x2", "--spec", "x"});
   EXPECT_THAT(plain.err, Not(HasSubstr(kEscape)));
-  const Json left = Document({"arrays"});
-  for (const Json& a : cli::ChildOf(left, "arrays")) On({"rm", TextOf(a, "id")});
+  const Json left = RunForJson({"arrays"});
+  for (const Json& a : cli::ChildOf(left, "arrays")) RunOnCluster({"rm", TextOf(a, "id")});
 }
 
 TEST_F(CliTest, AWaitShowsWhatItWaitsForOnATerminal) {
   if (!HasTerminals()) GTEST_SKIP() << kNoTerminals;
-  const std::string program = File("long.txt", Long());
-  Setting setting = Here();
+  const std::string program = WriteFile("long.txt", LongProgram());
+  CommandSetting setting = ClusterSetting();
   setting.terminal = true;
-  const CommandResult result = Tessera({"run", program, "--timeout", "3s"}, setting);
+  const CommandResult result = RunTessera({"run", program, "--timeout", "3s"}, setting);
   EXPECT_EQ(result.code, 3) << result.out;
   EXPECT_THAT(result.out, ContainsRegex("\r\x1b\\[Koperation [0-9]+  [0-9.]+ m?s  runs"));
 }

@@ -39,31 +39,32 @@ constexpr absl::Duration kStartPatience = absl::Seconds(30);
 constexpr absl::Duration kKillPatience = absl::Seconds(20);
 constexpr char kListening[] = "listening on ";
 
-absl::Status Errno(const std::string& what) {
+absl::Status ErrnoError(const std::string& what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
 // Returns the path of a daemon's binary: the one in the folder TESSERA_BIN_DIR if that variable is
 // set, and otherwise the one that was built together with this file.
-std::string Binary(const char* name, const std::string& built) {
+std::string BinaryPath(const char* name, const std::string& built) {
   const char* folder = std::getenv("TESSERA_BIN_DIR");
   return folder != nullptr && *folder != '\0' ? absl::StrCat(folder, "/", name) : built;
 }
 
 // Returns the first line that can be read from `fd`.
 absl::StatusOr<std::string> ReadLine(int fd, absl::Duration patience) {
-  const absl::Time end = absl::Now() + patience;
+  const absl::Time deadline = absl::Now() + patience;
   std::string line;
-  while (absl::Now() < end) {
+  while (absl::Now() < deadline) {
     pollfd readable{fd, POLLIN, 0};
-    poll(&readable, 1, static_cast<int>(absl::ToInt64Milliseconds(end - absl::Now())));
+    poll(&readable, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline - absl::Now())));
     char byte = 0;
     if (readable.revents == 0) continue;
-    if (read(fd, &byte, 1) != 1) return absl::UnavailableError("it ended before it listened");
+    if (read(fd, &byte, 1) != 1)
+      return absl::UnavailableError("the process ended before it listened");
     if (byte == '\n') return line;
     line.push_back(byte);
   }
-  return absl::DeadlineExceededError("it does not listen");
+  return absl::DeadlineExceededError("the process does not listen");
 }
 
 }  // namespace
@@ -74,9 +75,9 @@ absl::StatusOr<std::string> ReadLine(int fd, absl::Duration patience) {
 // requested.
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::string& binary,
                                                         const std::vector<std::string>& args,
-                                                        const std::string& log, int output) {
+                                                        const std::string& log, int output_fd) {
   const int out = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (out < 0) return Errno(absl::StrCat("cannot write ", log));
+  if (out < 0) return ErrnoError(absl::StrCat("cannot write ", log));
   std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -91,40 +92,40 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::string& binar
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(126);
     dup2(out, STDERR_FILENO);
-    dup2(output >= 0 ? output : out, STDOUT_FILENO);
+    dup2(output_fd >= 0 ? output_fd : out, STDOUT_FILENO);
     execv(argv[0], argv.data());
     _exit(127);
   }
   close(out);
-  if (pid < 0) return Errno(absl::StrCat("cannot start ", binary));
+  if (pid < 0) return ErrnoError(absl::StrCat("cannot start ", binary));
   return std::unique_ptr<Process>(new Process(pid));
 }
 
 Process::~Process() {
-  if (end_) return;
+  if (wait_status_) return;
   kill(pid_, SIGKILL);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
 void Process::Signal(int signal) const {
-  if (!end_) kill(pid_, signal);
+  if (!wait_status_) kill(pid_, signal);
 }
 
 std::optional<int> Process::Wait(absl::Duration patience) {
   Eventually(
       [this] {
         int status = 0;
-        if (!end_ && waitpid(pid_, &status, WNOHANG) == pid_) end_ = status;
-        return end_.has_value();
+        if (!wait_status_ && waitpid(pid_, &status, WNOHANG) == pid_) wait_status_ = status;
+        return wait_status_.has_value();
       },
       patience);
-  return end_;
+  return wait_status_;
 }
 
 absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& options) {
   std::error_code error;
   std::string folder = (std::filesystem::temp_directory_path(error) / "tessera-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) return Errno(absl::StrCat("cannot make ", folder));
+  if (mkdtemp(folder.data()) == nullptr) return ErrnoError(absl::StrCat("cannot make ", folder));
   std::unique_ptr<Cluster> cluster(new Cluster(options, folder));
   const auto start = [&]() -> absl::Status {
     TESSERA_RETURN_IF_ERROR(cluster->StartCoordinator());
@@ -153,14 +154,14 @@ Cluster::~Cluster() {
 
 absl::Status Cluster::StartCoordinator() {
   int ends[2] = {-1, -1};
-  if (pipe2(ends, O_CLOEXEC) != 0) return Errno("pipe");
+  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoError("pipe");
   const std::string listen = address_.empty() ? "127.0.0.1:0" : address_;
   std::vector<std::string> args = {absl::StrCat("--listen=", listen),
                                    "--metrics-listen=127.0.0.1:0"};
   args.insert(args.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   auto started =
-      Process::Start(Binary("tessera-coordinator", SourcePath(TESSERA_COORDINATOR_BINARY)), args,
-                     LogFile("coordinator"), ends[1]);
+      Process::Start(BinaryPath("tessera-coordinator", SourcePath(TESSERA_COORDINATOR_BINARY)),
+                     args, LogFile("coordinator"), ends[1]);
   close(ends[1]);
   absl::StatusOr<std::string> line =
       started.ok() ? ReadLine(ends[0], kStartPatience) : started.status();
@@ -185,16 +186,16 @@ absl::Status Cluster::StartWorker(int w) {
     args.push_back(absl::StrCat("--devices=", options_.devices_per_worker));
   }
   args.insert(args.end(), options_.worker_flags.begin(), options_.worker_flags.end());
-  std::vector<std::string> names;
+  std::vector<std::string> variables_set;
   for (const std::string& variable :
        options_.worker_env ? options_.worker_env(w) : std::vector<std::string>()) {
     const size_t equals = variable.find('=');
-    names.push_back(variable.substr(0, equals));
-    setenv(names.back().c_str(), variable.substr(equals + 1).c_str(), /*overwrite=*/1);
+    variables_set.push_back(variable.substr(0, equals));
+    setenv(variables_set.back().c_str(), variable.substr(equals + 1).c_str(), /*overwrite=*/1);
   }
   absl::StatusOr<std::unique_ptr<Process>> started = Process::Start(
-      Binary("tessera-worker", SourcePath(TESSERA_WORKER_BINARY)), args, LogFile(name));
-  for (const std::string& variable : names) unsetenv(variable.c_str());
+      BinaryPath("tessera-worker", SourcePath(TESSERA_WORKER_BINARY)), args, LogFile(name));
+  for (const std::string& variable : variables_set) unsetenv(variable.c_str());
   TESSERA_RETURN_IF_ERROR(started);
   workers_[w] = *std::move(started);
   return absl::OkStatus();
@@ -213,7 +214,7 @@ absl::Status Cluster::RestartWorker(int w) {
 absl::Status Cluster::AwaitHealthyDevices(int count, absl::Duration patience) const {
   absl::StatusOr<std::vector<api::Device>> devices;
   int healthy = 0;
-  const bool there = Eventually(
+  const bool all_healthy = Eventually(
       [&] {
         devices = session_->service().ListDevices();
         if (!devices.ok()) return true;
@@ -223,7 +224,7 @@ absl::Status Cluster::AwaitHealthyDevices(int count, absl::Duration patience) co
       },
       patience);
   TESSERA_RETURN_IF_ERROR(devices);
-  if (there) return absl::OkStatus();
+  if (all_healthy) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(
       healthy, " healthy devices after ", absl::FormatDuration(patience), "; expected ", count));
 }
@@ -233,24 +234,24 @@ int Cluster::executor_pid(int w) const {
   return children.empty() ? -1 : children[0];
 }
 
-std::vector<int> Cluster::Running(std::vector<int> (*of_worker)(int pid)) const {
+std::vector<int> Cluster::RunningPids(std::vector<int> (*of_daemon)(int pid)) const {
   std::vector<int> all;
   if (coordinator_) all.push_back(coordinator_->pid());
   for (const auto& worker : workers_) {
     if (!worker) continue;
     all.push_back(worker->pid());
-    for (const int process : of_worker(worker->pid())) all.push_back(process);
+    for (const int process : of_daemon(worker->pid())) all.push_back(process);
   }
   all.erase(std::remove_if(all.begin(), all.end(), HasEnded), all.end());
   return all;
 }
 
 std::vector<int> Cluster::pids() const {
-  return Running([](int pid) { return DescendantsOf(pid); });
+  return RunningPids([](int pid) { return DescendantsOf(pid); });
 }
 
-std::vector<int> Cluster::members() const {
-  return Running([](int pid) { return ChildrenOf(pid); });
+std::vector<int> Cluster::member_pids() const {
+  return RunningPids([](int pid) { return ChildrenOf(pid); });
 }
 
 std::string Cluster::Logs() const {

@@ -23,10 +23,10 @@ namespace tessera::service {
 class Process {
  public:
   // Starts `binary` and appends its standard error to the file `log`. Standard output goes to the
-  // descriptor `output` if that is given, and otherwise to `log` too.
+  // descriptor `output_fd` if that is given, and otherwise to `log` too.
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::string& binary,
                                                         const std::vector<std::string>& args,
-                                                        const std::string& log, int output = -1);
+                                                        const std::string& log, int output_fd = -1);
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process();
@@ -41,7 +41,7 @@ class Process {
   explicit Process(pid_t pid) : pid_(pid) {}
 
   const pid_t pid_;
-  std::optional<int> end_;
+  std::optional<int> wait_status_;
 };
 
 struct ClusterOptions {
@@ -75,11 +75,11 @@ class Cluster {
   Process& worker(int w) { return *workers_[w]; }
   // Returns the process id of worker w's executor, or -1 if the daemon has no child process.
   int executor_pid(int w) const;
-  // pids() returns every running process of the cluster. members() returns only the coordinator,
-  // the daemons and the executors, which stay the same while nothing is lost. Compiler processes
-  // come and go.
+  // pids() returns the process ids of all running processes of the cluster. member_pids() returns
+  // only those of the coordinator, the daemons and the executors, which stay the same while nothing
+  // is lost. Compiler processes come and go.
   std::vector<int> pids() const;
-  std::vector<int> members() const;
+  std::vector<int> member_pids() const;
 
   // Starts the coordinator again at the same address. Kills it first if it still runs.
   absl::Status RestartCoordinator();
@@ -93,7 +93,8 @@ class Cluster {
  private:
   Cluster(const ClusterOptions& options, std::string folder)
       : options_(options), folder_(std::move(folder)) {}
-  std::vector<int> Running(std::vector<int> (*of_worker)(int pid)) const;
+  // Returns the processes that run, with those that `of_daemon` finds for each daemon.
+  std::vector<int> RunningPids(std::vector<int> (*of_daemon)(int pid)) const;
   absl::Status StartCoordinator();
   absl::Status StartWorker(int w);
   std::string LogFile(const std::string& name) const { return folder_ + "/" + name + ".log"; }

@@ -1,6 +1,6 @@
-// Tests that a compiler process in difficulty disturbs nobody else: one that takes long, one that
-// is stopped, and one whose executor is gone. The tests stop the compiler process of a large
-// program and watch the rest of the cluster.
+// Tests that a compiler process that takes long, that is stopped, or whose executor is gone does
+// not disturb anything else. The tests stop the compiler process of a large program and watch the
+// rest of the cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -85,23 +85,23 @@ class CompileTest : public ::testing::Test {
   void CompileLarge() {
     large_ = std::thread([this] {
       const auto session = Session::Connect(cluster_->address());
-      const absl::Time began = absl::Now();
+      const absl::Time start = absl::Now();
       large_status_ = session->service().Compile(Sines(kLargeOps)).status();
-      large_took_ = absl::Now() - began;
+      large_duration_ = absl::Now() - start;
       large_ended_ = true;
     });
   }
   // Returns the process id of the compiler, or -1 if none runs.
-  int Compiler() const {
+  int CompilerPid() const {
     for (const int pid : ChildrenOf(cluster_->executor_pid(0)))
       if (IsCompiler(pid) && StateOf(pid) == "R") return pid;
     return -1;
   }
-  // Stops the compiler process as soon as there is one.
+  // Stops the compiler process as soon as there is one, and returns its id.
   int StopCompiler() {
     int pid = -1;
     EXPECT_TRUE(Eventually([&] {
-      pid = Compiler();
+      pid = CompilerPid();
       return pid > 0 || large_ended_;
     }));
     EXPECT_FALSE(large_ended_) << large_status_;
@@ -114,14 +114,14 @@ class CompileTest : public ::testing::Test {
   std::thread large_;
   // CompileLarge sets these two before large_ended_.
   absl::Status large_status_;
-  absl::Duration large_took_;
+  absl::Duration large_duration_;
   std::atomic<bool> large_ended_{false};
 };
 
-TEST_F(CompileTest, ALongCompileHoldsUpNoOther) {
+TEST_F(CompileTest, ALongCompileDelaysNoOther) {
   Start();
   CompileLarge();
-  const int compiler = StopCompiler();
+  const int compiler_pid = StopCompiler();
   auto& service = cluster_->session()->service();
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply small, service.Compile(Sines(2)));
   const ir::Array zeros(ir::DType::kF32, {kElements});
@@ -133,7 +133,7 @@ TEST_F(CompileTest, ALongCompileHoldsUpNoOther) {
   EXPECT_THAT(service.Get(run.outputs[0], absl::Seconds(60)), IsOkAndHolds(zeros));
   // The large compile still waits for its compiler, so the small one did not have to wait for it.
   EXPECT_FALSE(large_ended_) << large_status_;
-  kill(compiler, SIGCONT);
+  kill(compiler_pid, SIGCONT);
   large_.join();
   TESSERA_EXPECT_OK(large_status_);
 }
@@ -141,24 +141,24 @@ TEST_F(CompileTest, ALongCompileHoldsUpNoOther) {
 TEST_F(CompileTest, ACompilerThatStandsStillIsStoppedAtTheLimit) {
   Start({CompileTimeoutFlag()});
   CompileLarge();
-  const int compiler = StopCompiler();
+  const int compiler_pid = StopCompiler();
   large_.join();
   EXPECT_THAT(large_status_, ReasonIs("COMPILE_TIMEOUT", HasSubstr("sines2000")));
-  std::cout << "told after " << large_took_ << ", limit " << kCompileLimit << "\n";
-  EXPECT_TRUE(Eventually([&] { return HasEnded(compiler); }));
+  std::cout << "told after " << large_duration_ << ", limit " << kCompileLimit << "\n";
+  EXPECT_TRUE(Eventually([&] { return HasEnded(compiler_pid); }));
   TESSERA_EXPECT_OK(cluster_->session()->service().Compile(Sines(2)));
 }
 
-TEST_F(CompileTest, TheCoordinatorTellsAtItsOwnLimitAndTheCompilerGoesOn) {
+TEST_F(CompileTest, TheCoordinatorReportsATimeoutWhileTheCompilerGoesOn) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       cluster_,
       Cluster::Start(
           {1, 1, {"--canary-interval-ms=0", CompileTimeoutFlag()}, {"--cache-dir=off"}, 0, {}}));
   CompileLarge();
-  const int compiler = StopCompiler();
+  const int compiler_pid = StopCompiler();
   large_.join();
   EXPECT_THAT(large_status_, ReasonIs("COMPILE_TIMEOUT", HasSubstr("executor w0/0")));
-  kill(compiler, SIGCONT);
+  kill(compiler_pid, SIGCONT);
   auto& service = cluster_->session()->service();
   EXPECT_TRUE(Eventually([&] { return service.Compile(Sines(kLargeOps)).ok(); }));
 }
@@ -166,14 +166,14 @@ TEST_F(CompileTest, TheCoordinatorTellsAtItsOwnLimitAndTheCompilerGoesOn) {
 TEST_F(CompileTest, ACompilerEndsWithItsExecutor) {
   Start();
   CompileLarge();
-  int compiler = -1;
+  int compiler_pid = -1;
   ASSERT_TRUE(Eventually([&] {
-    compiler = Compiler();
-    return compiler > 0 || large_ended_;
+    compiler_pid = CompilerPid();
+    return compiler_pid > 0 || large_ended_;
   }));
   const int executor = cluster_->executor_pid(0);
   kill(executor, SIGKILL);
-  EXPECT_TRUE(Eventually([&] { return HasEnded(compiler); }));
+  EXPECT_TRUE(Eventually([&] { return HasEnded(compiler_pid); }));
   large_.join();
 }
 

@@ -53,14 +53,15 @@ class DumpTest : public ::testing::TestWithParam<std::string> {
   void TearDown() override { fs::remove_all(folder_); }
 
   // Returns the files of the only folder whose name begins with `prefix`.
-  Files FilesOf(const std::string& prefix) const {
-    std::vector<fs::path> found;
+  Files FilesInFolder(const std::string& prefix) const {
+    std::vector<fs::path> folders;
     for (const auto& entry : fs::directory_iterator(folder_))
-      if (absl::StartsWith(entry.path().filename().string(), prefix)) found.push_back(entry.path());
-    EXPECT_THAT(found, SizeIs(1)) << prefix;
+      if (absl::StartsWith(entry.path().filename().string(), prefix))
+        folders.push_back(entry.path());
+    EXPECT_THAT(folders, SizeIs(1)) << prefix;
     Files files;
-    if (found.empty()) return files;
-    for (const auto& entry : fs::directory_iterator(found[0])) {
+    if (folders.empty()) return files;
+    for (const auto& entry : fs::directory_iterator(folders[0])) {
       std::ifstream in(entry.path());
       files[entry.path().filename().string()] = {std::istreambuf_iterator<char>(in), {}};
     }
@@ -83,23 +84,26 @@ TEST_P(DumpTest, CoordinatorAndExecutorWriteTheProgramAfterEachStage) {
   const absl::Status compiled = cluster->session()->service().Compile(request).status();
   ASSERT_THAT(compiled, IsOk()) << cluster->Logs();
 
-  const std::string program = ir::StructuralHash(request.program).substr(0, 12);
-  const Files planned = FilesOf(absl::StrCat("program_", program, "_my_sines"));
-  EXPECT_THAT(planned, ElementsAre(Key("01_verify.txt"), Key("02_propagate.txt"),
-                                   Key("03_cuts.txt"), Key("04_partition.txt"), Key("05_hoist.txt"),
-                                   Key("06_memory.txt"), Key("07_explain.txt")));
-  for (const auto& [name, text] : planned) EXPECT_THAT(ir::ParseProgram(text), IsOk()) << name;
-  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Program device,
-                               ir::ParseProgram(planned.at("06_memory.txt")));
-  const std::string hash = ir::StructuralHash(*device.entry);
-  EXPECT_TRUE(absl::StrContains(planned.at("06_memory.txt"), "# device program " + hash));
+  const std::string program_hash = ir::StructuralHash(request.program).substr(0, 12);
+  const Files planner_files = FilesInFolder(absl::StrCat("program_", program_hash, "_my_sines"));
+  EXPECT_THAT(planner_files,
+              ElementsAre(Key("01_verify.txt"), Key("02_propagate.txt"), Key("03_cuts.txt"),
+                          Key("04_partition.txt"), Key("05_hoist.txt"), Key("06_memory.txt"),
+                          Key("07_explain.txt")));
+  for (const auto& [name, text] : planner_files)
+    EXPECT_THAT(ir::ParseProgram(text), IsOk()) << name;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Program device_program,
+                               ir::ParseProgram(planner_files.at("06_memory.txt")));
+  const std::string device_hash = ir::StructuralHash(*device_program.entry);
+  EXPECT_TRUE(
+      absl::StrContains(planner_files.at("06_memory.txt"), "# device program " + device_hash));
 
-  const Files steps = FilesOf(absl::StrCat("device_", hash.substr(0, 12)));
-  EXPECT_THAT(steps, ElementsAre(Key("01_device_program.txt"), Key("02_assign.txt"),
-                                 Key("03_overlap.txt"), Key("04_row_tiles.txt")));
+  const Files compiler_files = FilesInFolder(absl::StrCat("device_", device_hash.substr(0, 12)));
+  EXPECT_THAT(compiler_files, ElementsAre(Key("01_device_program.txt"), Key("02_assign.txt"),
+                                          Key("03_overlap.txt"), Key("04_row_tiles.txt")));
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Program loaded,
-                               ir::ParseProgram(steps.at("01_device_program.txt")));
-  EXPECT_EQ(ir::StructuralHash(*loaded.entry), hash);
+                               ir::ParseProgram(compiler_files.at("01_device_program.txt")));
+  EXPECT_EQ(ir::StructuralHash(*loaded.entry), device_hash);
 }
 
 INSTANTIATE_TEST_SUITE_P(Planner, DumpTest, ::testing::Values("--jail=true", "--jail=false"),

@@ -42,12 +42,13 @@ class ErrorsTest : public ::testing::Test {
   void SetUp() override {
     ASSERT_NE(cluster_, nullptr);
     Session::SetDefault(cluster_->session());
-    before_ = cluster_->members();
+    members_before_ = cluster_->member_pids();
   }
   void TearDown() override {
     if (cluster_ != nullptr) {
       ExpectServes();
-      EXPECT_EQ(cluster_->members(), before_) << "a process ended, or took another's place";
+      EXPECT_EQ(cluster_->member_pids(), members_before_)
+          << "a process ended, or took another's place";
       if (HasFailure()) std::cerr << cluster_->Logs();
     }
     Session::SetDefault(nullptr);
@@ -87,7 +88,7 @@ class ErrorsTest : public ::testing::Test {
   }
 
   static Cluster* cluster_;
-  std::vector<int> before_;
+  std::vector<int> members_before_;
 };
 Cluster* ErrorsTest::cluster_ = nullptr;
 
@@ -149,10 +150,10 @@ TEST_F(ErrorsTest, AnArrayBeyondTheMemory) {
 
 TEST_F(ErrorsTest, ADeletedHandle) {
   Array x = array<float>({1, 2});
-  const Array same = x;
+  const Array alias = x;
   x.Delete();
-  ExpectError(Code::kFailedPrecondition, "ARRAY_DELETED", "f32[2]", [&] { same.value(); });
-  ExpectError(Code::kFailedPrecondition, "ARRAY_DELETED", "f32[2]", [&] { same + 1; });
+  ExpectError(Code::kFailedPrecondition, "ARRAY_DELETED", "f32[2]", [&] { alias.value(); });
+  ExpectError(Code::kFailedPrecondition, "ARRAY_DELETED", "f32[2]", [&] { alias + 1; });
   // When another client has deleted the array, the service reports it.
   const Array y = array<float>({1, 2});
   const Array before = y + 1;
@@ -182,12 +183,12 @@ TEST_F(ErrorsTest, ArgumentsThatDoNotFitTheExecutable) {
   const ir::Value v = b.Param(ir::MakeType(kF32, {2}));
   api::CompileRequest compile;
   compile.program.entry = b.Build({ir::Add(v, v)});
-  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply executable, service().Compile(compile));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply compiled, service().Compile(compile));
   const auto run = [&](const std::vector<ir::Array>& values) {
     api::ExecuteRequest execute;
-    execute.executable = executable.executable;
+    execute.executable = compiled.executable;
     for (const ir::Array& value : values) {
-      execute.args.push_back(*service().Put(value, executable.in[0].placement));
+      execute.args.push_back(*service().Put(value, compiled.in[0].placement));
     }
     return service().Execute(execute).status();
   };
@@ -227,7 +228,7 @@ TEST_F(ErrorsTest, ADeadlineThatPasses) {
   });
 }
 
-TEST(NoWorkerTest, IsSaid) {
+TEST(NoWorkerTest, ACallFailsWithNotEnoughDevices) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster,
                                Cluster::Start({0, 0, {}, {}, 0, {}}));
   Session::SetDefault(cluster->session());

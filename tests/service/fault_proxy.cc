@@ -28,12 +28,12 @@ namespace {
 constexpr size_t kBufferBytes = 64 << 10;
 
 // Makes a later close of `fd` send a reset instead of an ordinary end of the stream.
-void Reset(int fd) {
+void ResetOnClose(int fd) {
   const linger now = {1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
-bool ReadAddress(const std::string& text, sockaddr_in* address) {
+bool ParseAddress(const std::string& text, sockaddr_in* address) {
   const size_t colon = text.rfind(':');
   int port = 0;
   address->sin_family = AF_INET;
@@ -47,7 +47,7 @@ bool ReadAddress(const std::string& text, sockaddr_in* address) {
 
 int ConnectTo(const std::string& target) {
   sockaddr_in address = {};
-  if (!ReadAddress(target, &address)) return -1;
+  if (!ParseAddress(target, &address)) return -1;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     close(fd);
@@ -59,18 +59,20 @@ int ConnectTo(const std::string& target) {
 }  // namespace
 
 struct FaultProxy::Connection {
-  int client = -1, server = -1;
+  int client_fd = -1, server_fd = -1;
   std::thread up, down;
   // number of pumps that still run; the pumps write it while they hold mu_
-  int pumps = 2;
+  int num_pumps = 2;
 
-  int from(Direction direction) const { return direction == Direction::kUp ? client : server; }
-  int to(Direction direction) const { return direction == Direction::kUp ? server : client; }
+  int from(Direction direction) const {
+    return direction == Direction::kUp ? client_fd : server_fd;
+  }
+  int to(Direction direction) const { return direction == Direction::kUp ? server_fd : client_fd; }
   // Shuts down both sockets; any thread may call it. The sockets are closed later, when the pumps
   // have ended.
   void Shut() const {
-    shutdown(client, SHUT_RDWR);
-    shutdown(server, SHUT_RDWR);
+    shutdown(client_fd, SHUT_RDWR);
+    shutdown(server_fd, SHUT_RDWR);
   }
 };
 
@@ -89,7 +91,7 @@ absl::Status FaultProxy::Listen(const std::string& text) {
   sockaddr_in address = {};
   socklen_t size = sizeof(address);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (!ReadAddress(text, &address)) {
+  if (!ParseAddress(text, &address)) {
     return MakeError(ErrorKind::kValueError, absl::StrCat("proxy: '", text, "' is no IPv4:PORT"));
   }
   if (bind(listen_fd_, generic, size) != 0 || listen(listen_fd_, SOMAXCONN) != 0 ||
@@ -109,16 +111,16 @@ FaultProxy::~FaultProxy() {
   const uint64_t one = 1;
   static_cast<void>(!write(stop_fd_, &one, sizeof(one)));
   if (acceptor_.joinable()) acceptor_.join();
-  std::vector<std::unique_ptr<Connection>> left;
+  std::vector<std::unique_ptr<Connection>> remaining;
   {
     absl::MutexLock lock(&mu_);
-    left.swap(connections_);
+    remaining.swap(connections_);
   }
-  for (const auto& connection : left) {
+  for (const auto& connection : remaining) {
     connection->up.join();
     connection->down.join();
-    close(connection->client);
-    close(connection->server);
+    close(connection->client_fd);
+    close(connection->server_fd);
   }
   close(listen_fd_);
   close(stop_fd_);
@@ -131,10 +133,10 @@ void FaultProxy::SetTarget(const std::string& target) {
 
 void FaultProxy::SetFault(Direction direction, Fault fault, int64_t bytes) {
   absl::MutexLock lock(&mu_);
-  std::vector<Pending>& faults = faults_[direction];
-  faults.push_back({fault, passed_[direction] + bytes});
+  std::vector<PendingFault>& faults = faults_[direction];
+  faults.push_back({fault, bytes_passed_[direction] + bytes});
   std::sort(faults.begin(), faults.end(),
-            [](const Pending& a, const Pending& b) { return a.at < b.at; });
+            [](const PendingFault& a, const PendingFault& b) { return a.position < b.position; });
 }
 void FaultProxy::CutAfter(Direction direction, int64_t bytes) {
   SetFault(direction, Fault::kCut, bytes);
@@ -146,12 +148,12 @@ void FaultProxy::CloseHalfAfter(Direction direction, int64_t bytes) {
   SetFault(direction, Fault::kCloseHalf, bytes);
 }
 
-void FaultProxy::Blackhole(bool on) {
+void FaultProxy::SetBlackhole(bool on) {
   absl::MutexLock lock(&mu_);
   blackhole_ = on;
 }
 
-void FaultProxy::Delay(absl::Duration delay) {
+void FaultProxy::SetDelay(absl::Duration delay) {
   absl::MutexLock lock(&mu_);
   delay_ = delay;
 }
@@ -159,21 +161,21 @@ void FaultProxy::Delay(absl::Duration delay) {
 void FaultProxy::CutAll() {
   absl::MutexLock lock(&mu_);
   for (const auto& connection : connections_) {
-    Reset(connection->client);
-    Reset(connection->server);
+    ResetOnClose(connection->client_fd);
+    ResetOnClose(connection->server_fd);
     connection->Shut();
   }
 }
 
-int64_t FaultProxy::bytes(Direction direction) const {
+int64_t FaultProxy::bytes_passed(Direction direction) const {
   absl::MutexLock lock(&mu_);
-  const auto it = passed_.find(direction);
-  return it == passed_.end() ? 0 : it->second;
+  const auto it = bytes_passed_.find(direction);
+  return it == bytes_passed_.end() ? 0 : it->second;
 }
 
-int64_t FaultProxy::connections() const {
+int64_t FaultProxy::num_accepted() const {
   absl::MutexLock lock(&mu_);
-  return accepted_;
+  return num_accepted_;
 }
 
 int64_t FaultProxy::num_faults_struck() const {
@@ -181,19 +183,19 @@ int64_t FaultProxy::num_faults_struck() const {
   return num_faults_struck_;
 }
 
-void FaultProxy::Reap() {
-  std::vector<std::unique_ptr<Connection>> over;
+void FaultProxy::CloseEndedConnections() {
+  std::vector<std::unique_ptr<Connection>> ended;
   {
     absl::MutexLock lock(&mu_);
     for (auto& connection : connections_)
-      if (connection->pumps == 0) over.push_back(std::move(connection));
+      if (connection->num_pumps == 0) ended.push_back(std::move(connection));
     std::erase_if(connections_, [](const auto& c) { return c == nullptr; });
   }
-  for (const auto& connection : over) {
+  for (const auto& connection : ended) {
     connection->up.join();
     connection->down.join();
-    close(connection->client);
-    close(connection->server);
+    close(connection->client_fd);
+    close(connection->server_fd);
   }
 }
 
@@ -205,7 +207,7 @@ void FaultProxy::Accept() {
     // Wakes up now and then to clean up connections that are over.
     poll(fds, 2, 200);
     if (fds[0].revents != 0) return;
-    Reap();
+    CloseEndedConnections();
     if (fds[1].revents == 0) continue;
     std::string target;
     {
@@ -219,22 +221,22 @@ void FaultProxy::Accept() {
       if (stopping_) return;
       target = target_;
     }
-    const int client = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (client < 0) continue;
-    const int server = ConnectTo(target);
-    if (server < 0) {
-      Reset(client);
-      close(client);
+    const int client_fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client_fd < 0) continue;
+    const int server_fd = ConnectTo(target);
+    if (server_fd < 0) {
+      ResetOnClose(client_fd);
+      close(client_fd);
       continue;
     }
     const int on = 1;
-    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(client_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(server_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     absl::MutexLock lock(&mu_);
-    ++accepted_;
+    ++num_accepted_;
     Connection* connection = connections_.emplace_back(std::make_unique<Connection>()).get();
-    connection->client = client;
-    connection->server = server;
+    connection->client_fd = client_fd;
+    connection->server_fd = server_fd;
     connection->up = std::thread([this, connection] { Pump(*connection, Direction::kUp); });
     connection->down = std::thread([this, connection] { Pump(*connection, Direction::kDown); });
     if (stopping_) connection->Shut();
@@ -252,24 +254,24 @@ bool FaultProxy::AwaitFlow() {
 void FaultProxy::Pump(Connection& connection, Direction direction) {
   std::vector<char> buffer(kBufferBytes);
   while (AwaitFlow()) {
-    const ssize_t got = recv(connection.from(direction), buffer.data(), buffer.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
+    const ssize_t num_received = recv(connection.from(direction), buffer.data(), buffer.size(), 0);
+    if (num_received < 0 && errno == EINTR) continue;
+    if (num_received <= 0) {
       // A pulled cable would not carry the end of the stream either.
       if (!AwaitFlow()) break;
       // Pass the end on in the same form: a reset as a reset, an orderly end as an orderly end.
-      if (got < 0) {
-        Reset(connection.to(direction));
+      if (num_received < 0) {
+        ResetOnClose(connection.to(direction));
         connection.Shut();
       } else {
         shutdown(connection.to(direction), SHUT_WR);
       }
       break;
     }
-    if (!Forward(connection, direction, buffer.data(), static_cast<size_t>(got))) break;
+    if (!Forward(connection, direction, buffer.data(), static_cast<size_t>(num_received))) break;
   }
   absl::MutexLock lock(&mu_);
-  --connection.pumps;
+  --connection.num_pumps;
 }
 
 // Applies the faults that fall into this piece of data, then sends what is left of it. A cut or a
@@ -288,36 +290,37 @@ bool FaultProxy::Forward(Connection& connection, Direction direction, char* data
       mu_.AwaitWithTimeout(absl::Condition(&stops), delay_);
     }
     if (stopping_) return false;
-    int64_t& passed = passed_[direction];
-    std::vector<Pending>& faults = faults_[direction];
-    while (!faults.empty() && faults.front().at < passed + static_cast<int64_t>(size)) {
-      const size_t at = static_cast<size_t>(std::max<int64_t>(faults.front().at - passed, 0));
+    int64_t& passed = bytes_passed_[direction];
+    std::vector<PendingFault>& faults = faults_[direction];
+    while (!faults.empty() && faults.front().position < passed + static_cast<int64_t>(size)) {
+      const size_t index =
+          static_cast<size_t>(std::max<int64_t>(faults.front().position - passed, 0));
       const Fault fault = faults.front().fault;
       faults.erase(faults.begin());
       ++num_faults_struck_;
       if (fault == Fault::kCorrupt) {
-        data[at] = static_cast<char>(data[at] ^ 0x10);
+        data[index] = static_cast<char>(data[index] ^ 0x10);
         continue;
       }
       (fault == Fault::kCut ? cut : close_half) = true;
-      size = at;
+      size = index;
       break;
     }
     passed += static_cast<int64_t>(size);
   }
   for (size_t sent = 0; sent < size;) {
-    const ssize_t put = send(connection.to(direction), data + sent, size - sent, MSG_NOSIGNAL);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      Reset(connection.from(direction));
+    const ssize_t written = send(connection.to(direction), data + sent, size - sent, MSG_NOSIGNAL);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      ResetOnClose(connection.from(direction));
       connection.Shut();
       return false;
     }
-    sent += static_cast<size_t>(put);
+    sent += static_cast<size_t>(written);
   }
   if (cut) {
-    Reset(connection.client);
-    Reset(connection.server);
+    ResetOnClose(connection.client_fd);
+    ResetOnClose(connection.server_fd);
     connection.Shut();
   } else if (close_half) {
     shutdown(connection.to(direction), SHUT_WR);

@@ -45,22 +45,24 @@ class FaultProxy {
   void CloseHalfAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Stops all traffic, as if a cable were pulled: nothing is read or passed on, and new connections
   // are not accepted.
-  void Blackhole(bool on) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetBlackhole(bool on) ABSL_LOCKS_EXCLUDED(mu_);
   // Holds back each piece of data for `delay`.
-  void Delay(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetDelay(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mu_);
   // Resets every open connection.
   void CutAll() ABSL_LOCKS_EXCLUDED(mu_);
 
-  int64_t bytes(Direction direction) const ABSL_LOCKS_EXCLUDED(mu_);
-  int64_t connections() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the number of bytes that have passed in this direction, over all connections.
+  int64_t bytes_passed(Direction direction) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the number of connections that were accepted so far.
+  int64_t num_accepted() const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns how many of the faults that strike once have struck.
   int64_t num_faults_struck() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   enum class Fault { kCut, kCorrupt, kCloseHalf };
-  struct Pending {
+  struct PendingFault {
     Fault fault;
-    int64_t at;  // position in the byte stream of its direction, counted over all connections
+    int64_t position;  // in the byte stream of its direction, counted over all connections
   };
   struct Connection;
 
@@ -74,7 +76,8 @@ class FaultProxy {
   // Passes `size` bytes on. Returns false when the connection is over.
   bool Forward(Connection& connection, Direction direction, char* data, size_t size)
       ABSL_LOCKS_EXCLUDED(mu_);
-  void Reap();
+  // Joins the threads of the connections that are over, and closes their sockets.
+  void CloseEndedConnections();
 
   std::string address_;
   int listen_fd_ = -1;
@@ -82,12 +85,12 @@ class FaultProxy {
 
   mutable absl::Mutex mu_;
   std::string target_ ABSL_GUARDED_BY(mu_);
-  std::map<Direction, std::vector<Pending>> faults_ ABSL_GUARDED_BY(mu_);
-  std::map<Direction, int64_t> passed_ ABSL_GUARDED_BY(mu_);
+  std::map<Direction, std::vector<PendingFault>> faults_ ABSL_GUARDED_BY(mu_);
+  std::map<Direction, int64_t> bytes_passed_ ABSL_GUARDED_BY(mu_);
   bool blackhole_ ABSL_GUARDED_BY(mu_) = false;
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  int64_t accepted_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_accepted_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_faults_struck_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
   std::thread acceptor_;

@@ -48,9 +48,9 @@ constexpr absl::Duration kStopsWithin = absl::Seconds(5);
 
 // Returns the op that an executor of this daemon is running, read from the memory page that the two
 // processes share.
-worker::InFlightOp InFlight(int daemon) {
+worker::InFlightOp OpInFlight(int daemon_pid) {
   std::error_code gone;
-  const std::string folder = absl::StrCat("/proc/", daemon, "/fd");
+  const std::string folder = absl::StrCat("/proc/", daemon_pid, "/fd");
   for (const auto& entry : std::filesystem::directory_iterator(folder, gone)) {
     const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
     if (!absl::StrContains(target, "memfd:tessera-in-flight")) continue;
@@ -110,7 +110,7 @@ class FaultsTest : public ::testing::Test {
   }
 
   // Returns whether `text` names an op with a source line of LongSteps.
-  bool NamesALine(absl::string_view text) const {
+  bool NamesALineOfLongSteps(absl::string_view text) const {
     for (int line = first_line_; line < first_line_ + kLines; ++line) {
       if (absl::StrContains(text, absl::StrCat(" (faults_test.cc:", line, ")"))) return true;
     }
@@ -120,8 +120,10 @@ class FaultsTest : public ::testing::Test {
   // Waits until LongSteps runs on every worker. Another program, a canary, may run before it.
   void AwaitMidStep() {
     for (int w = 0; w < kWorkers; ++w) {
-      ASSERT_TRUE(Eventually([&] { return NamesALine(InFlight(cluster_->worker(w).pid()).op); }))
-          << "worker " << w << " runs " << InFlight(cluster_->worker(w).pid()).op;
+      ASSERT_TRUE(Eventually([&] {
+        return NamesALineOfLongSteps(OpInFlight(cluster_->worker(w).pid()).op);
+      })) << "worker "
+          << w << " runs " << OpInFlight(cluster_->worker(w).pid()).op;
     }
   }
 
@@ -130,7 +132,7 @@ class FaultsTest : public ::testing::Test {
     const std::string message = e.what();
     const size_t op = message.find(", op ");
     ASSERT_NE(op, std::string::npos) << message;
-    EXPECT_TRUE(NamesALine(message.substr(op))) << message;
+    EXPECT_TRUE(NamesALineOfLongSteps(message.substr(op))) << message;
   }
 
   // Kills one executor in the middle of a step. The caller that waits must be told, the other
@@ -146,12 +148,12 @@ class FaultsTest : public ::testing::Test {
     const int killed_pid = cluster_->executor_pid(victim);
     ASSERT_GT(killed_pid, 0);
 
-    const testing::Stopwatch killed;
+    const testing::Stopwatch watch;
     ASSERT_EQ(kill(killed_pid, SIGKILL), 0);
     const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
-    const absl::Duration told = killed.Unhindered();
-    std::cout << "told after " << absl::ToDoubleSeconds(told) << " s\n";
-    EXPECT_LT(told, kToldWithin);
+    const absl::Duration told_after = watch.Unhindered();
+    std::cout << "told after " << absl::ToDoubleSeconds(told_after) << " s\n";
+    EXPECT_LT(told_after, kToldWithin);
     EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(e.reason(), "WORKER_LOST");
     EXPECT_THAT(e.what(), AllOf(HasSubstr(absl::StrCat("worker w", victim)),
@@ -161,10 +163,10 @@ class FaultsTest : public ::testing::Test {
     // The next step needs all devices, so it waits until the executor is back.
     const Array z = step(Ramp(mesh_));
     EXPECT_THAT(z.get<float>(), ElementsAre(12, 16));
-    EXPECT_LT(killed.Unhindered(), kBackWithin);
-    EXPECT_TRUE(
-        Eventually([&] { return InFlight(cluster_->worker(peer).pid()).launch == 0; }, kToldWithin))
-        << "the peer still runs " << InFlight(cluster_->worker(peer).pid()).op;
+    EXPECT_LT(watch.Unhindered(), kBackWithin);
+    EXPECT_TRUE(Eventually([&] { return OpInFlight(cluster_->worker(peer).pid()).launch == 0; },
+                           kToldWithin))
+        << "the peer still runs " << OpInFlight(cluster_->worker(peer).pid()).op;
 
     // The array that had a shard on the killed executor is lost, and its error says so.
     const Error lost = ErrorOf([&] { kept.value(); });
@@ -194,22 +196,23 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
   const Array y = steps(Ramp(mesh_));
   ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
   const int executor = cluster_->executor_pid(1);
-  const testing::Stopwatch killed;
+  const testing::Stopwatch watch;
   cluster_->worker(1).Signal(SIGKILL);
   const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
-  const absl::Duration told = killed.Unhindered();
-  std::cout << "told after " << absl::ToDoubleSeconds(told) << " s\n";
-  EXPECT_LT(told, kToldWithin);
+  const absl::Duration told_after = watch.Unhindered();
+  std::cout << "told after " << absl::ToDoubleSeconds(told_after) << " s\n";
+  EXPECT_LT(told_after, kToldWithin);
   EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(e.reason(), "WORKER_LOST");
   EXPECT_THAT(e.what(), AllOf(HasSubstr("worker w1"), HasSubstr("connection ended"),
                               HasSubstr("(faults_test.cc:")));
-  EXPECT_TRUE(Eventually([&] { return HasEnded(executor); })) << "its executor lives on";
+  EXPECT_TRUE(Eventually([&] { return HasEnded(executor); }))
+      << "the executor of the killed worker lives on";
 
   // The worker that is left runs steps at once.
   const Mesh half = make_mesh({kDevices}, {"i"}, {AxisType::kAuto});
   EXPECT_THAT(ShortStep(half)(Ramp(half)).get<float>(), ElementsAre(4, 6, 8, 10));
-  EXPECT_LT(killed.Unhindered(), kBackWithin);
+  EXPECT_LT(watch.Unhindered(), kBackWithin);
 
   // A step that needs the lost worker is refused, and the error says what the caller has to wait
   // for.
@@ -217,11 +220,12 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
     EXPECT_EQ(device.healthy, device.worker == "w0") << device.id;
     EXPECT_THAT(device.reason, HasSubstr(device.healthy ? "" : "connection ended"));
   }
-  const Error away = ErrorOf([&] { ShortStep(mesh_)(Ramp(mesh_)).value(); });
-  EXPECT_EQ(away.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(away.reason(), "WORKER_LOST");
-  EXPECT_THAT(away.what(), AllOf(HasSubstr("executor w1/0 of worker w1 is lost"),
-                                 HasSubstr("not back within 3s"), HasSubstr("(faults_test.cc:")));
+  const Error refusal = ErrorOf([&] { ShortStep(mesh_)(Ramp(mesh_)).value(); });
+  EXPECT_EQ(refusal.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(refusal.reason(), "WORKER_LOST");
+  EXPECT_THAT(refusal.what(),
+              AllOf(HasSubstr("executor w1/0 of worker w1 is lost"),
+                    HasSubstr("not back within 3s"), HasSubstr("(faults_test.cc:")));
 
   // The worker comes back under its old name, with the same devices.
   TESSERA_ASSERT_OK(cluster_->RestartWorker(1));
@@ -237,10 +241,10 @@ TEST_F(FaultsTest, ACoordinatorToldToStopTellsItsClients) {
   const std::vector<int> all = cluster_->pids();
   ASSERT_EQ(all.size(), 1u + 2u * kWorkers);
   std::thread stop([&] { cluster_->coordinator().Signal(SIGTERM); });
-  const testing::Stopwatch told;
+  const testing::Stopwatch watch;
   const Error e = ErrorOf([&] { y.value(); });
   stop.join();
-  EXPECT_LT(told.Unhindered(), kToldWithin);
+  EXPECT_LT(watch.Unhindered(), kToldWithin);
   EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(e.reason(), "SERVER_STOPPING") << e.what();
   EXPECT_TRUE(IsRetryable(e.status()));
@@ -268,10 +272,10 @@ TEST_F(FaultsTest, AWorkerToldToStopInMidStepLeavesNoProcess) {
   const Array y = LongSteps()(Ramp(mesh_));
   ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
   const int executor = cluster_->executor_pid(1);
-  const testing::Stopwatch told;
+  const testing::Stopwatch watch;
   cluster_->worker(1).Signal(SIGTERM);
   const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
-  EXPECT_LT(told.Unhindered(), kToldWithin);
+  EXPECT_LT(watch.Unhindered(), kToldWithin);
   EXPECT_EQ(e.reason(), "WORKER_LOST");
   const std::optional<int> end = cluster_->worker(1).Wait(kStopsWithin);
   ASSERT_TRUE(end) << "the worker does not stop";

@@ -32,32 +32,33 @@ using testing::ErrorOf;
 using testing::Eventually;
 using ::testing::HasSubstr;
 
-std::string Fake(const std::string& name, const std::string& library) {
+std::string FakeLibraryVariable(const std::string& name, const std::string& library) {
   return absl::StrCat("TESSERA_CUDA_", name, "=", SourcePath(TESSERA_FAKES_DIR), "/libfake",
                       library, ".so");
 }
 
 class GpuTest : public ::testing::Test {
  protected:
-  // Starts a cluster. `faults` are knobs of the fakes, which only the worker `faulty` gets.
-  void Start(int workers, int gpus, const std::string& faults = "", int faulty = -1,
-             const std::string& canaries = "--canary-interval-ms=0") {
+  // Starts a cluster. `faults` are knobs of the fakes, which only the worker `faulty_worker` gets.
+  void Start(int workers, int gpus, const std::string& faults = "", int faulty_worker = -1,
+             const std::string& canary_flag = "--canary-interval-ms=0") {
     ClusterOptions options;
     options.workers = workers;
     options.gpus_per_worker = gpus;
     options.worker_flags = {"--collective-timeout-ms=1000", tf32_flag_};
     // Canaries are off by default, because a canary would meet the fault before the program under
     // test.
-    options.coordinator_flags = {canaries};
+    options.coordinator_flags = {canary_flag};
     options.worker_env = [=](int w) {
-      std::vector<std::string> env = {Fake("DRIVER", "cuda"), Fake("NCCL", "nccl"),
-                                      Fake("CUBLASLT", "cublaslt")};
+      std::vector<std::string> env = {FakeLibraryVariable("DRIVER", "cuda"),
+                                      FakeLibraryVariable("NCCL", "nccl"),
+                                      FakeLibraryVariable("CUBLASLT", "cublaslt")};
       // The workers share the machine, but each sees only its own GPUs.
-      std::vector<int> own;
-      for (int g = 0; g < gpus; ++g) own.push_back(w * gpus + g);
-      env.push_back("CUDA_VISIBLE_DEVICES=" + absl::StrJoin(own, ","));
+      std::vector<int> own_gpus;
+      for (int g = 0; g < gpus; ++g) own_gpus.push_back(w * gpus + g);
+      env.push_back("CUDA_VISIBLE_DEVICES=" + absl::StrJoin(own_gpus, ","));
       env.push_back(absl::StrCat("TESSERA_FAKE=devices=", workers * gpus,
-                                 w == faulty ? absl::StrCat(",", faults) : ""));
+                                 w == faulty_worker ? absl::StrCat(",", faults) : ""));
       return env;
     };
     TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
@@ -83,25 +84,26 @@ class GpuTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
-std::vector<double> Losses(const std::string& flags) {
-  const std::string at = ::testing::TempDir() + "/gpu_test.losses";
+std::vector<double> TrainAndReadLosses(const std::string& flags) {
+  const std::string path = ::testing::TempDir() + "/gpu_test.losses";
   const std::string command = SourcePath(MLP_DIGITS) + " --no-explain --epochs 3 --mesh " +
-                              "data=2,model=1 --losses-out " + at + " " + flags + " >/dev/null";
+                              "data=2,model=1 --losses-out " + path + " " + flags + " >/dev/null";
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  std::ifstream in(at);
+  std::ifstream in(path);
   std::vector<double> values;
   for (double value; in >> value;) values.push_back(value);
   return values;
 }
 
-TEST_F(GpuTest, TheDemoOverTwoGpusFollowsTheCpusCurve) {
+TEST_F(GpuTest, TheDemoOnTwoGpusHasTheLossesOfTheCpu) {
   Start(/*workers=*/1, /*gpus=*/2);
-  const std::vector<double> gpus = Losses("--address " + cluster_->address());
-  const std::vector<double> cpus = Losses("--embedded");
-  ASSERT_EQ(gpus.size(), cpus.size());
-  ASSERT_GE(gpus.size(), 20u);
+  const std::vector<double> gpu_losses = TrainAndReadLosses("--address " + cluster_->address());
+  const std::vector<double> cpu_losses = TrainAndReadLosses("--embedded");
+  ASSERT_EQ(gpu_losses.size(), cpu_losses.size());
+  ASSERT_GE(gpu_losses.size(), 20u);
   for (size_t step = 0; step < 20; ++step) {
-    EXPECT_LE(std::abs(gpus[step] - cpus[step]) / std::abs(cpus[step]), 1e-5) << step;
+    EXPECT_LE(std::abs(gpu_losses[step] - cpu_losses[step]) / std::abs(cpu_losses[step]), 1e-5)
+        << step;
   }
 }
 
@@ -114,7 +116,7 @@ TEST_F(GpuTest, AWorkerRoundsToTf32UnlessItIsToldNotTo) {
     Session::SetDefault(nullptr);
     cluster_ = nullptr;
     tf32_flag_ = absl::StrCat("--cuda-tf32=", rounds ? "true" : "false");
-    Start(/*workers=*/1, /*gpus=*/1, "cublaslt_rounds=1", /*faulty=*/0);
+    Start(/*workers=*/1, /*gpus=*/1, "cublaslt_rounds=1", /*faulty_worker=*/0);
     const Array on_gpu = put(x, make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
     const auto square = jit([](Array a) { return std::pair(dot(a, a), dot(a, a, kHighest)); });
     const auto [by_default, exact] = square(on_gpu);
@@ -123,14 +125,14 @@ TEST_F(GpuTest, AWorkerRoundsToTf32UnlessItIsToldNotTo) {
   }
 }
 
-TEST_F(GpuTest, GpusOfTwoWorkersSum) {
+TEST_F(GpuTest, APsumRunsOverGpusOfTwoWorkers) {
   Start(/*workers=*/2, /*gpus=*/2);
   EXPECT_EQ(SumOver(4).value().ToDoubles(), (std::vector<double>{12, 16}));
 }
 
-TEST_F(GpuTest, AnExchangeThatStandsStillIsToldWithinItsBound) {
-  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1", /*faulty=*/1);
-  const std::vector<int> before = cluster_->members();
+TEST_F(GpuTest, ACollectiveThatStallsIsReportedWithinItsBound) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1", /*faulty_worker=*/1);
+  const std::vector<int> before = cluster_->member_pids();
   const testing::Stopwatch watch;
   const Error error = ErrorOf([] { SumOver(2).value(); });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
@@ -138,11 +140,11 @@ TEST_F(GpuTest, AnExchangeThatStandsStillIsToldWithinItsBound) {
   EXPECT_THAT(error.what(), HasSubstr("psum"));
   // The stall strikes only once; the next step gets a new communicator.
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
-  EXPECT_EQ(cluster_->members(), before) << "nobody had to end";
+  EXPECT_EQ(cluster_->member_pids(), before) << "no process had to end";
 }
 
 TEST_F(GpuTest, ALostContextEndsItsExecutorAndNoOther) {
-  Start(/*workers=*/2, /*gpus=*/1, "sticky_at=1", /*faulty=*/1);
+  Start(/*workers=*/2, /*gpus=*/1, "sticky_at=1", /*faulty_worker=*/1);
   const int daemon = cluster_->worker(1).pid(), other = cluster_->executor_pid(0);
   const int executor = cluster_->executor_pid(1);
   const testing::Stopwatch watch;
@@ -166,8 +168,8 @@ TEST_F(GpuTest, ALostContextEndsItsExecutorAndNoOther) {
       absl::Seconds(10)));
 }
 
-TEST_F(GpuTest, ARankThatDiesInAnExchangeIsNamed) {
-  Start(/*workers=*/2, /*gpus=*/1, "nccl_die_at=1", /*faulty=*/1);
+TEST_F(GpuTest, ARankThatDiesInACollectiveIsNamed) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_die_at=1", /*faulty_worker=*/1);
   const testing::Stopwatch watch;
   const Error error = ErrorOf([] { SumOver(2).value(); });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(5));
@@ -175,20 +177,20 @@ TEST_F(GpuTest, ARankThatDiesInAnExchangeIsNamed) {
   EXPECT_THAT(error.what(), AllOf(HasSubstr("w1"), HasSubstr("psum")));
 }
 
-TEST_F(GpuTest, AnErrorOfTheLibraryIsToldAndTheNextStepRuns) {
-  Start(/*workers=*/2, /*gpus=*/1, "nccl_error_at=1", /*faulty=*/1);
-  const std::vector<int> before = cluster_->members();
+TEST_F(GpuTest, AnErrorOfNcclIsReportedAndTheNextStepRuns) {
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_error_at=1", /*faulty_worker=*/1);
+  const std::vector<int> before = cluster_->member_pids();
   const testing::Stopwatch watch;
   const Error error = ErrorOf([] { SumOver(2).value(); });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
   EXPECT_THAT(std::string(error.reason()), AnyOf("PEER_FAILED", "COLLECTIVE_TIMEOUT"));
   EXPECT_THAT(error.what(), HasSubstr("psum"));
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
-  EXPECT_EQ(cluster_->members(), before);
+  EXPECT_EQ(cluster_->member_pids(), before);
 }
 
 TEST_F(GpuTest, AnAbortThatHangsEndsTheExecutorsNotTheDaemons) {
-  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1,nccl_abort_hangs=1", /*faulty=*/1);
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=1,nccl_abort_hangs=1", /*faulty_worker=*/1);
   const int daemons[] = {cluster_->worker(0).pid(), cluster_->worker(1).pid()};
   const int executor = cluster_->executor_pid(1);
   const testing::Stopwatch watch;
@@ -210,7 +212,7 @@ TEST_F(GpuTest, AnAbortThatHangsEndsTheExecutorsNotTheDaemons) {
 // A GPU that computes wrongly reports no error; only its results show it.
 TEST_F(GpuTest, AGpuThatComputesWronglyIsNamedByItsCanary) {
   constexpr absl::Duration kInterval = absl::Seconds(1), kTimeout = absl::Seconds(2);
-  Start(/*workers=*/2, /*gpus=*/1, "flip=1", /*faulty=*/1,
+  Start(/*workers=*/2, /*gpus=*/1, "flip=1", /*faulty_worker=*/1,
         absl::StrCat("--canary-interval-ms=", absl::ToInt64Milliseconds(kInterval)));
   const testing::Stopwatch watch;
   EXPECT_TRUE(Eventually([&] {

@@ -51,8 +51,8 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(60);  // longest time to wait for a run or a read
 constexpr char kNoArgument[] = "-";
 constexpr size_t kKeptMax = 25;
-constexpr size_t kReleaseAtOnce = 8;
-constexpr size_t kAskedAgain = 200;
+constexpr size_t kReleaseBatch = 8;
+constexpr size_t kAskedAgainMax = 200;
 
 constexpr char kAdd[] = R"(mesh (x=N)
 func main(%a: f32[8] P('x')) -> (f32[8]) {
@@ -68,7 +68,7 @@ func main(%a: f32[8] P('x')) -> (f32[]) {
 }
 )";
 
-std::string Seconds(std::chrono::steady_clock::time_point time) {
+std::string SecondsText(std::chrono::steady_clock::time_point time) {
   return absl::StrCat(
       std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count(),
       "e-6");
@@ -89,7 +89,7 @@ struct Place {
   std::string workers;  // "w0,w1"
   std::vector<int64_t> devices;
 
-  api::Placement Sharded() const {
+  api::Placement ShardedPlacement() const {
     api::Placement out;
     out.mesh.axes = {{"x", static_cast<int64_t>(devices.size())}};
     out.spec.dims = {{"x"}};
@@ -99,23 +99,23 @@ struct Place {
 };
 
 // An array that the client holds, with the value that it must have.
-struct Kept {
+struct KeptArray {
   uint64_t array = 0;
   ir::Array value;
   const Place* place = nullptr;
   std::string workers;  // workers on which the array depends
-  Time born;
-  // array from which a reshard makes this one; until this one could be read, it may be lost with
-  // that array
-  std::string made_of = kNoArgument;
+  Time born_at;
+  // array from which a reshard makes this array; until this array could be read, it may be lost
+  // with its source
+  std::string made_from = kNoArgument;
 
-  std::string AsArgument() const { return absl::StrCat(array, "@", Seconds(born)); }
+  std::string AsArgument() const { return absl::StrCat(array, "@", SecondsText(born_at)); }
 };
 
-struct Acknowledged {
+struct AcknowledgedRun {
   uint64_t operation;
   std::string workers;
-  Time began;
+  Time began_at;
   std::string argument;
 };
 
@@ -127,10 +127,10 @@ class Client {
   void Act() {
     if (kept_.size() < 3 || Chance() < 0.1) return Put();
     if (!acknowledged_.empty() && Chance() < 0.05) {
-      HearEnd(acknowledged_[random_() % acknowledged_.size()]);
+      AwaitEnd(acknowledged_[random_() % acknowledged_.size()]);
       return;
     }
-    const Kept kept = kept_[random_() % kept_.size()];
+    const KeptArray kept = kept_[random_() % kept_.size()];
     const double choice = Chance();
     if (choice < 0.45) {
       Increment(kept, /*donate=*/true);
@@ -143,14 +143,14 @@ class Client {
     } else if (choice < 0.9) {
       Read(kept);
     } else {
-      Forget(kept);
+      Delete(kept);
     }
-    while (kept_.size() > kKeptMax) Forget(Kept(kept_.front()));
+    while (kept_.size() > kKeptMax) Delete(KeptArray(kept_.front()));
   }
 
   void Finish() {
-    for (const Kept& kept : std::vector<Kept>(kept_)) Read(kept);
-    for (const Acknowledged& run : acknowledged_) HearEnd(run);
+    for (const KeptArray& kept : std::vector<KeptArray>(kept_)) Read(kept);
+    for (const AcknowledgedRun& run : acknowledged_) AwaitEnd(run);
   }
 
  private:
@@ -158,17 +158,17 @@ class Client {
   double Chance() { return static_cast<double>(random_() - random_.min()) / (random_.max() - 1.0); }
   const Place& AnyPlace() { return places_[random_() % places_.size()]; }
 
-  static void SayRefused(const char* what, Time began, const std::string& workers,
+  static void SayRefused(const char* what, Time began_at, const std::string& workers,
                          const absl::Status& error, const std::string& argument = kNoArgument) {
-    Say("refused", what, Seconds(began), Seconds(Now()), workers, argument,
+    Say("refused", what, SecondsText(began_at), SecondsText(Now()), workers, argument,
         std::string(ReasonOf(error)), OneField(error.message()));
   }
 
   // Returns the executable of a program at a place, or 0 if it could not be compiled.
-  uint64_t Program(const char* text, const Place& place) {
-    uint64_t& known = programs_[{text, &place}];
-    if (known != 0) return known;
-    const Time began = Now();
+  uint64_t ExecutableFor(const char* text, const Place& place) {
+    uint64_t& executable = programs_[{text, &place}];
+    if (executable != 0) return executable;
+    const Time began_at = Now();
     api::CompileRequest request;
     absl::StatusOr<ir::Program> program = ir::ParseProgram(
         absl::StrReplaceAll(text, {{"x=N", absl::StrCat("x=", place.devices.size())}}));
@@ -177,16 +177,16 @@ class Client {
     request.devices = place.devices;
     const absl::StatusOr<api::CompileReply> reply = service().Compile(request);
     if (reply.ok()) {
-      known = reply->executable;
+      executable = reply->executable;
     } else {
-      SayRefused("compile", began, place.workers, reply.status());
+      SayRefused("compile", began_at, place.workers, reply.status());
     }
-    return known;
+    return executable;
   }
 
-  void Drop(uint64_t array) {
+  void StopKeeping(uint64_t array) {
     kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
-                               [&](const Kept& kept) { return kept.array == array; }),
+                               [&](const KeptArray& kept) { return kept.array == array; }),
                 kept_.end());
   }
 
@@ -194,58 +194,59 @@ class Client {
     const Place& place = AnyPlace();
     const ir::Array value =
         ir::Array::Of(kF32, {8}, std::vector<double>(8, static_cast<double>(random_() % 1000)));
-    const Time began = Now();
-    const absl::StatusOr<uint64_t> array = service().Put(value, place.Sharded());
-    if (!array.ok()) return SayRefused("put", began, place.workers, array.status());
+    const Time began_at = Now();
+    const absl::StatusOr<uint64_t> array = service().Put(value, place.ShardedPlacement());
+    if (!array.ok()) return SayRefused("put", began_at, place.workers, array.status());
     Say("did", "puts");
-    kept_.push_back({*array, value, &place, place.workers, began});
+    kept_.push_back({*array, value, &place, place.workers, began_at});
   }
 
-  struct Ran {
+  struct RunResult {
     std::vector<uint64_t> outputs;  // empty if the run was refused
     bool done = false;
   };
   // Starts a run and waits for its end.
-  Ran Submit(const char* text, const Kept& kept, bool donate) {
+  RunResult Submit(const char* text, const KeptArray& kept, bool donate) {
     api::ExecuteRequest request;
-    request.executable = Program(text, *kept.place);
+    request.executable = ExecutableFor(text, *kept.place);
     if (request.executable == 0) return {};
     request.args = {kept.array};
     request.donate = {donate};
-    if (released_.size() >= kReleaseAtOnce) request.release.swap(released_);
-    const Time began = Now();
+    if (released_.size() >= kReleaseBatch) request.release.swap(released_);
+    const Time began_at = Now();
     const absl::StatusOr<api::ExecuteReply> reply = service().Execute(request);
     if (!reply.ok()) {
       // The call was refused, so these arrays may still exist.
       released_.insert(released_.end(), request.release.begin(), request.release.end());
-      SayRefused("execute", began, kept.workers, reply.status(), kept.AsArgument());
+      SayRefused("execute", began_at, kept.workers, reply.status(), kept.AsArgument());
       return {};
     }
     Say("did", "runs");
     Say("acknowledged", reply->operation);
-    acknowledged_.push_back({reply->operation, kept.workers, began, kept.AsArgument()});
-    if (acknowledged_.size() > kAskedAgain) acknowledged_.pop_front();
-    return {reply->outputs, HearEnd(acknowledged_.back())};
+    acknowledged_.push_back({reply->operation, kept.workers, began_at, kept.AsArgument()});
+    if (acknowledged_.size() > kAskedAgainMax) acknowledged_.pop_front();
+    return {reply->outputs, AwaitEnd(acknowledged_.back())};
   }
 
   // Waits for the end of the run. Returns whether it has ended successfully.
-  bool HearEnd(const Acknowledged& run) {
-    const Time asked = Now();
+  bool AwaitEnd(const AcknowledgedRun& run) {
+    const Time asked_at = Now();
     const absl::StatusOr<api::Operation> end =
         internal::WaitForOperation(service(), run.operation, kPatience);
     if (!end.ok()) {
-      SayRefused("wait", asked, run.workers, end.status(), run.argument);
+      SayRefused("wait", asked_at, run.workers, end.status(), run.argument);
       return false;
     }
     if (!internal::HasEnded(*end)) {
       SayRefused(
-          "wait", asked, run.workers,
+          "wait", asked_at, run.workers,
           absl::DeadlineExceededError(absl::StrCat("it has not ended: ", end->pending_reason)),
           run.argument);
       return false;
     }
     const bool done = end->state == api::OperationState::kDone;
-    Say("ended", run.operation, Seconds(run.began), Seconds(Now()), run.workers, run.argument,
+    Say("ended", run.operation, SecondsText(run.began_at), SecondsText(Now()), run.workers,
+        run.argument,
         done                                            ? "DONE"
         : end->state == api::OperationState::kCancelled ? "CANCELLED"
                                                         : "FAILED",
@@ -253,100 +254,101 @@ class Client {
     return done;
   }
 
-  void Increment(const Kept& kept, bool donate) {
-    const Time born = Now();
-    const Ran run = Submit(kAdd, kept, donate);
+  void Increment(const KeptArray& kept, bool donate) {
+    const Time born_at = Now();
+    const RunResult run = Submit(kAdd, kept, donate);
     // A refused run leaves its argument unchanged, unless the argument itself is lost. Read it to
     // see.
     if (run.outputs.empty()) return Read(kept);
     if (donate && run.done) {
-      Drop(kept.array);
+      StopKeeping(kept.array);
     } else if (donate) {
       // A failed run gives its donated argument back, unless a process that held it was killed.
       Read(kept);
     }
     if (!run.done) return;
-    std::vector<double> more = kept.value.ToDoubles();
-    for (double& value : more) value += 1;
+    std::vector<double> incremented = kept.value.ToDoubles();
+    for (double& value : incremented) value += 1;
     kept_.push_back(
-        {run.outputs[0], ir::Array::Of(kF32, {8}, more), kept.place, kept.workers, born});
+        {run.outputs[0], ir::Array::Of(kF32, {8}, incremented), kept.place, kept.workers, born_at});
   }
 
-  void Reduce(const Kept& kept) {
-    const Time born = Now();
-    const Ran run = Submit(kSum, kept, /*donate=*/false);
+  void Reduce(const KeptArray& kept) {
+    const Time born_at = Now();
+    const RunResult run = Submit(kSum, kept, /*donate=*/false);
     if (!run.done) return;
     double sum = 0;
     for (const double value : kept.value.ToDoubles()) sum += value;
-    Read({run.outputs[0], ir::Array::Scalar(kF32, sum), kept.place, kept.workers, born});
+    Read({run.outputs[0], ir::Array::Scalar(kF32, sum), kept.place, kept.workers, born_at});
     released_.push_back(run.outputs[0]);
   }
 
-  void Reshard(const Kept& kept) {
+  void Reshard(const KeptArray& kept) {
     const Place& place = AnyPlace();
-    std::vector<std::string> both = absl::StrSplit(kept.workers, ',');
+    std::vector<std::string> both_workers = absl::StrSplit(kept.workers, ',');
     for (const absl::string_view worker : absl::StrSplit(place.workers, ','))
-      both.emplace_back(worker);
-    std::sort(both.begin(), both.end());
-    both.erase(std::unique(both.begin(), both.end()), both.end());
-    const Time born = Now();
+      both_workers.emplace_back(worker);
+    std::sort(both_workers.begin(), both_workers.end());
+    both_workers.erase(std::unique(both_workers.begin(), both_workers.end()), both_workers.end());
+    const Time born_at = Now();
     const absl::StatusOr<api::PendingArrays> pending =
-        service().Reshard(kept.array, place.Sharded());
-    const std::string workers = absl::StrJoin(both, ",");
+        service().Reshard(kept.array, place.ShardedPlacement());
+    const std::string workers = absl::StrJoin(both_workers, ",");
     if (!pending.ok())
-      return SayRefused("reshard", born, workers, pending.status(), kept.AsArgument());
+      return SayRefused("reshard", born_at, workers, pending.status(), kept.AsArgument());
     Say("did", "reshards");
-    kept_.push_back({pending->arrays.at(0), kept.value, &place, workers, born, kept.AsArgument()});
-    Read(Kept(kept_.back()));
-    for (Kept& moved : kept_) {
+    kept_.push_back(
+        {pending->arrays.at(0), kept.value, &place, workers, born_at, kept.AsArgument()});
+    Read(KeptArray(kept_.back()));
+    for (KeptArray& moved : kept_) {
       // Now that the array could be read, it depends only on the workers where it lies.
       if (moved.array != pending->arrays.at(0)) continue;
       moved.workers = place.workers;
-      moved.made_of = kNoArgument;
+      moved.made_from = kNoArgument;
     }
   }
 
   // Reads an array and compares it with its expected value. Stops keeping an array that cannot be
   // read or is wrong.
-  void Read(const Kept& kept) {
-    const absl::StatusOr<ir::Array> found = service().Get(kept.array, kPatience);
-    const bool right = found.ok() && *found == kept.value;
+  void Read(const KeptArray& kept) {
+    const absl::StatusOr<ir::Array> value = service().Get(kept.array, kPatience);
+    const bool right = value.ok() && *value == kept.value;
     if (!right) {
-      Drop(kept.array);
+      StopKeeping(kept.array);
       released_.push_back(kept.array);
     }
-    if (found.ok()) {
+    if (value.ok()) {
       Say("did", "reads");
-      Say("read", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers,
+      Say("read", kept.array, SecondsText(kept.born_at), SecondsText(Now()), kept.workers,
           right ? "right" : "wrong");
       return;
     }
-    const std::string error = OneField(found.status().message());
+    const std::string error = OneField(value.status().message());
     // If the error names another array, the argument of this array's reshard was lost. That array
     // may be older.
     const bool lost = absl::StrContains(error, absl::StrCat("array ", kept.array, " is lost"));
-    Say("unread", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers, kept.made_of,
-        std::string(ReasonOf(found.status())), lost ? "lost" : "else", error);
+    Say("unread", kept.array, SecondsText(kept.born_at), SecondsText(Now()), kept.workers,
+        kept.made_from, std::string(ReasonOf(value.status())), lost ? "lost" : "else", error);
   }
 
-  void Forget(const Kept& kept) {
-    Drop(kept.array);
-    const Time began = Now();
+  void Delete(const KeptArray& kept) {
+    StopKeeping(kept.array);
+    const Time began_at = Now();
     const absl::Status deleted = service().Delete({kept.array});
-    if (!deleted.ok()) return SayRefused("delete", began, kept.workers, deleted);
+    if (!deleted.ok()) return SayRefused("delete", began_at, kept.workers, deleted);
     Say("did", "deletes");
   }
 
   const std::shared_ptr<Session> session_;
   const std::vector<Place> places_;
   std::minstd_rand random_;
-  std::vector<Kept> kept_;
-  std::deque<Acknowledged> acknowledged_;  // the last kAskedAgain runs
-  std::vector<uint64_t> released_;         // arrays to delete with one of the next runs
+  std::vector<KeptArray> kept_;
+  std::deque<AcknowledgedRun> acknowledged_;  // the last kAskedAgainMax runs
+  std::vector<uint64_t> released_;            // arrays to delete with one of the next runs
   std::map<std::pair<const char*, const Place*>, uint64_t> programs_;
 };
 
-bool ToldSomething(int timeout_ms) {
+bool HasInput(int timeout_ms) {
   pollfd input = {STDIN_FILENO, POLLIN, 0};
   return poll(&input, 1, timeout_ms) > 0;
 }
@@ -365,7 +367,7 @@ void Main(int argc, char** argv) {
   options.ca_file = argv[2];
   Client client(Session::Connect(argv[1], options), std::move(places),
                 static_cast<uint32_t>(std::atoll(argv[3])));
-  while (!ToldSomething(0)) client.Act();
+  while (!HasInput(0)) client.Act();
   for (int c = std::getchar(); c != EOF && c != '\n'; c = std::getchar()) {
   }
   client.Finish();

@@ -46,10 +46,10 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 // Polls only twenty times a second: every poll is a scrape, which costs the scraped daemons some
 // work.
 template <class F>
-bool Eventually(F there, absl::Duration patience) {
+bool Eventually(F done, absl::Duration patience) {
   const absl::Time end = absl::Now() + patience;
   const absl::Notification never;
-  while (!there()) {
+  while (!done()) {
     if (absl::Now() > end) return false;
     never.WaitForNotificationWithTimeout(absl::Milliseconds(50));
   }
@@ -59,15 +59,15 @@ bool Eventually(F there, absl::Duration patience) {
 // Returns the body of http://`address`/metrics.
 std::string Fetch(const std::string& address) {
   const std::vector<std::string> parts = absl::StrSplit(address, ':');
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
+  sockaddr_in server{};
+  server.sin_family = AF_INET;
   int port = 0;
   if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &port)) return "";
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  inet_pton(AF_INET, parts[0].c_str(), &to.sin_addr);
+  server.sin_port = htons(static_cast<uint16_t>(port));
+  inet_pton(AF_INET, parts[0].c_str(), &server.sin_addr);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   std::string reply;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
+  if (connect(fd, reinterpret_cast<sockaddr*>(&server), sizeof(server)) == 0) {
     const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     static_cast<void>(!write(fd, request.data(), request.size()));
     pollfd readable{fd, POLLIN, 0};
@@ -94,10 +94,10 @@ struct Exposition {
     const auto it = samples.find(name);
     if (it == samples.end()) return 0;
     for (const auto& sample : it->second) {
-      const Labels& has = sample.first;
+      const Labels& sample_labels = sample.first;
       const bool fits = std::all_of(labels.begin(), labels.end(), [&](const auto& label) {
-        const auto l = has.find(label.first);
-        return l != has.end() && l->second == label.second;
+        const auto l = sample_labels.find(label.first);
+        return l != sample_labels.end() && l->second == label.second;
       });
       if (fits) sum += sample.second;
     }
@@ -134,20 +134,20 @@ Exposition Parse(const std::string& text) {
   return out;
 }
 
-const MetricInfo* Find(const std::string& name) {
+const MetricInfo* FindMetric(const std::string& name) {
   for (const MetricInfo& info : AllMetrics()) {
     if (info.name == name) return &info;
   }
   return nullptr;
 }
 
-// Expects that every family is in the metrics table, with the table's type and labels, and that the
-// label values are in their closed sets.
-void ExpectIsOfTheTable(const Exposition& exposition) {
+// Expects that every family of metrics is in the metrics table, with the table's type and labels,
+// and that the label values are in their closed sets.
+void ExpectMatchesTheTable(const Exposition& exposition) {
   constexpr std::string_view kTypes[] = {"counter", "gauge", "histogram"};
   for (const auto& [family, type] : exposition.types) {
     if (absl::StartsWith(family, "exposer_")) continue;
-    const MetricInfo* const info = Find(family);
+    const MetricInfo* const info = FindMetric(family);
     ASSERT_NE(info, nullptr) << family;
     EXPECT_EQ(type, kTypes[static_cast<size_t>(info->type)]) << family;
     const bool histogram = info->type == MetricType::kHistogram;
@@ -156,9 +156,9 @@ void ExpectIsOfTheTable(const Exposition& exposition) {
       std::set<std::string> names, expected;
       for (const auto& [name, text] : labels) {
         names.insert(name);
-        const int place = info->LabelIndex(name);
-        if (place < 0) continue;
-        const LabelDomain& domain = *info->labels[place].domain;
+        const int label_index = info->LabelIndex(name);
+        if (label_index < 0) continue;
+        const LabelDomain& domain = *info->labels[label_index].domain;
         EXPECT_TRUE(domain.open || domain.Find(text) >= 0) << family << " " << name << "=" << text;
       }
       for (const LabelInfo& label : info->labels) expected.insert(label.name);
@@ -176,11 +176,11 @@ void ExpectIsOfTheTable(const Exposition& exposition) {
 
 // Expects that the buckets of each histogram increase up to its count, and that its sum is at least
 // the lower bound that follows from the buckets.
-void ExpectHistogramsAgree(const Exposition& exposition) {
+void ExpectHistogramsAreConsistent(const Exposition& exposition) {
   int histograms = 0;
   for (const auto& [family, type] : exposition.types) {
     if (type != "histogram") continue;
-    const MetricInfo& info = *Find(family);
+    const MetricInfo& info = *FindMetric(family);
     std::map<Labels, std::map<double, double>> series;
     for (const auto& [bucket, value] : exposition.samples.at(family + "_bucket")) {
       Labels labels = bucket;
@@ -195,22 +195,22 @@ void ExpectHistogramsAgree(const Exposition& exposition) {
     for (const auto& [labels, buckets] : series) {
       ++histograms;
       ASSERT_EQ(buckets.size(), info.buckets->bounds.size() + 1) << family;
-      double last = 0, least = 0, lower = 0;
+      double last_count = 0, sum_min = 0, last_bound = 0;
       for (const auto& [bound, count] : buckets) {
-        EXPECT_GE(count, last) << family << " le=" << bound;
-        least += (count - last) * lower;
-        last = count;
-        lower = bound;
+        EXPECT_GE(count, last_count) << family << " le=" << bound;
+        sum_min += (count - last_count) * last_bound;
+        last_count = count;
+        last_bound = bound;
       }
-      EXPECT_EQ(exposition.samples.at(family + "_count").at(labels), last) << family;
-      EXPECT_GE(exposition.samples.at(family + "_sum").at(labels), 0.999 * least) << family;
+      EXPECT_EQ(exposition.samples.at(family + "_count").at(labels), last_count) << family;
+      EXPECT_GE(exposition.samples.at(family + "_sum").at(labels), 0.999 * sum_min) << family;
     }
   }
   EXPECT_GT(histograms, 0);
 }
 
 // Expects that no counter or histogram sample has fallen or disappeared.
-void ExpectCountsGrow(const Exposition& before, const Exposition& after) {
+void ExpectCountsDoNotFall(const Exposition& before, const Exposition& after) {
   for (const auto& [family, type] : before.types) {
     if (type != "counter" && type != "histogram") continue;
     if (absl::StartsWith(family, "exposer_")) continue;
@@ -276,13 +276,13 @@ class MetricsTest : public ::testing::Test {
     return Parse(Fetch(address));
   }
   // Waits until the sum of these samples, in the metrics of `who`, is at least `at_least`.
-  bool Await(const std::string& name, const Labels& labels, double at_least,
-             const std::string& who = "coordinator") const {
+  bool AwaitSum(const std::string& name, const Labels& labels, double at_least,
+                const std::string& who = "coordinator") const {
     return Eventually([&] { return Scrape(who).Sum(name, labels) >= at_least; }, kPatience);
   }
 
   // Runs a sum over both workers the given number of times.
-  static void Load(int times) {
+  static void RunSums(int times) {
     const Mesh mesh = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
     const Array x = put(ir::Array::Of(kF32, {4}, std::vector<double>{1, 2, 3, 4}), mesh, P("i"));
     const auto total =
@@ -290,7 +290,7 @@ class MetricsTest : public ::testing::Test {
     for (int i = 0; i < times; ++i) EXPECT_THAT(total(x).get<float>(), ElementsAre(10));
   }
   // Puts one megabyte and reads it back.
-  static void Move() {
+  static void PutAndGet() {
     const Mesh mesh = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
     const ir::Array value(kF32, {512, 512});
     EXPECT_EQ(put(value, mesh, P("i")).get<float>().size(), size_t{512} * 512);
@@ -302,23 +302,23 @@ class MetricsTest : public ::testing::Test {
 
 // Scrapes all daemons twice, with load before and in between, and compares both scrapes with the
 // metrics table.
-TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
+TEST_F(MetricsTest, DaemonsExposeTheTableAndCountsDoNotFall) {
   Start();
-  Load(3);
+  RunSums(3);
   api::ExecuteRequest unknown;
   unknown.executable = 999'999'999;
   EXPECT_FALSE(cluster_->session()->service().Execute(unknown).ok());
   ASSERT_TRUE(
-      Await("tessera_device_canaries_total", {{"kind", "collective"}, {"result", "ok"}}, 1));
+      AwaitSum("tessera_device_canaries_total", {{"kind", "collective"}, {"result", "ok"}}, 1));
   // A call is counted when it is over, which may be after its caller got the answer.
-  ASSERT_TRUE(Await("tessera_rpc_duration_seconds_count",
-                    {{"service", "tessera.v1.ProgramService"}, {"code", "NOT_FOUND"}}, 1));
+  ASSERT_TRUE(AwaitSum("tessera_rpc_duration_seconds_count",
+                       {{"service", "tessera.v1.ProgramService"}, {"code", "NOT_FOUND"}}, 1));
   std::map<std::string, Exposition> before;
   for (const char* who : {"coordinator", "w0", "w1"}) {
     SCOPED_TRACE(who);
     before[who] = Scrape(who);
-    ExpectIsOfTheTable(before[who]);
-    ExpectHistogramsAgree(before[who]);
+    ExpectMatchesTheTable(before[who]);
+    ExpectHistogramsAreConsistent(before[who]);
   }
   const Exposition& c = before["coordinator"];
   EXPECT_EQ(c.Sum("tessera_workers", {{"state", "ready"}}), kWorkers);
@@ -338,14 +338,14 @@ TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
   EXPECT_GT(c.Sum("process_resident_memory_bytes"), 1 << 20);
   EXPECT_EQ(c.Sum("tessera_build_info"), 1);
 
-  Load(3);
-  Move();
+  RunSums(3);
+  PutAndGet();
   std::map<std::string, Exposition> after;
   for (const char* who : {"coordinator", "w0", "w1"}) {
     SCOPED_TRACE(who);
     after[who] = Scrape(who);
-    ExpectIsOfTheTable(after[who]);
-    ExpectCountsGrow(before[who], after[who]);
+    ExpectMatchesTheTable(after[who]);
+    ExpectCountsDoNotFall(before[who], after[who]);
   }
   EXPECT_GE(
       after["coordinator"].Sum("tessera_operations_submitted_total", {{"tenant", "default"}}),
@@ -376,14 +376,14 @@ TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
 }
 
 // Freezes one executor. Health must name the reason, and the daemon must still show its counts.
-TEST_F(MetricsTest, AnExecutorThatHangsEndsHealthForItsReasonAndIsStillRead) {
+TEST_F(MetricsTest, AHungExecutorFailsHealthAndItsCountsAreStillRead) {
   // With these flags only canaries notice the executor that hangs, and nothing kills it.
   Start({"--canary-timeout-ms=1000", "--unresponsive-ms=60000", "--cancel-grace-ms=60000"});
-  Load(1);
-  ASSERT_TRUE(Await("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
-  const int hung = cluster_->executor_pid(1);
-  ASSERT_GT(hung, 0);
-  ASSERT_EQ(kill(hung, SIGSTOP), 0);
+  RunSums(1);
+  ASSERT_TRUE(AwaitSum("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
+  const int hung_pid = cluster_->executor_pid(1);
+  ASSERT_GT(hung_pid, 0);
+  ASSERT_EQ(kill(hung_pid, SIGSTOP), 0);
   const testing::Stopwatch watch;
   ASSERT_TRUE(Eventually(
       [&] {
@@ -408,38 +408,38 @@ TEST_F(MetricsTest, AnExecutorThatHangsEndsHealthForItsReasonAndIsStillRead) {
             c.Sum("tessera_device_canary_age_seconds", {{"worker", "w0"}, {"kind", "kernel"}}));
   // The daemon of the executor that hangs still reads that executor's counts.
   const Exposition w = Scrape("w1");
-  ExpectIsOfTheTable(w);
+  ExpectMatchesTheTable(w);
   EXPECT_GT(w.Sum("tessera_dispatch_seconds_count"), 0);
   EXPECT_EQ(w.Sum("tessera_executor_up"), kDevices);
 
-  ASSERT_EQ(kill(hung, SIGCONT), 0);
-  EXPECT_TRUE(Await("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
+  ASSERT_EQ(kill(hung_pid, SIGCONT), 0);
+  EXPECT_TRUE(AwaitSum("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
 }
 
 TEST_F(MetricsTest, AnExecutorThatDiesIsCountedAndItsCountsAreKept) {
   Start();
-  Load(1);
-  const double moved = [&] {
-    Move();
+  RunSums(1);
+  const double bytes_put = [&] {
+    PutAndGet();
     return Scrape("w0").Sum("tessera_transfer_bytes_total", {{"direction", "put"}});
   }();
-  EXPECT_GE(moved, 1 << 19);
+  EXPECT_GE(bytes_put, 1 << 19);
   ASSERT_EQ(kill(cluster_->executor_pid(0), SIGKILL), 0);
-  EXPECT_TRUE(
-      Await("tessera_executor_restarts_total", {{"worker", "w0"}, {"cause", "signal"}}, 1, "w0"));
+  EXPECT_TRUE(AwaitSum("tessera_executor_restarts_total", {{"worker", "w0"}, {"cause", "signal"}},
+                       1, "w0"));
   EXPECT_THAT(cluster_->AwaitHealthyDevices(kWorkers * kDevices, kPatience), IsOk());
   const Exposition w = Scrape("w0");
-  EXPECT_GE(w.Sum("tessera_transfer_bytes_total", {{"direction", "put"}}), moved);
+  EXPECT_GE(w.Sum("tessera_transfer_bytes_total", {{"direction", "put"}}), bytes_put);
   // The arrays that the process held are gone with it.
   EXPECT_LT(w.Sum("tessera_device_memory_bytes", {{"kind", "arrays"}}), 1 << 19);
   EXPECT_EQ(w.Sum("tessera_device_memory_bytes", {{"kind", "total"}}), kDevices * 67108864.0);
-  EXPECT_TRUE(Await("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
+  EXPECT_TRUE(AwaitSum("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
 }
 
 // Every line of every daemon's log must be a JSON object with the common keys.
-TEST_F(MetricsTest, JsonLogsAreLinesOfJson) {
+TEST_F(MetricsTest, EveryLogLineIsAJsonObject) {
   Start({"--log-format=json"});
-  Load(1);
+  RunSums(1);
   ASSERT_EQ(kill(cluster_->executor_pid(0), SIGKILL), 0);
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(cluster_->Logs(), "killed by signal 9"); },
                          kPatience));

@@ -43,7 +43,7 @@ class PauseTest : public ::testing::Test {
     TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start());
     Session::SetDefault(cluster_->session());
     mesh_ = make_mesh({4}, {"i"}, {AxisType::kAuto});
-    members_ = cluster_->members();
+    members_ = cluster_->member_pids();
     kept_ = std::make_unique<Array>(Ramp());
     kept_->wait();
   }
@@ -78,7 +78,7 @@ class PauseTest : public ::testing::Test {
       EXPECT_TRUE(d.healthy) << "device " << d.id << ": " << d.reason;
     EXPECT_THAT(kept_->get<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
     EXPECT_THAT(Sums(1)(*kept_).get<float>(), ElementsAre(3, 4, 3, 4, 3, 4, 3, 4));
-    EXPECT_EQ(cluster_->members(), members_);
+    EXPECT_EQ(cluster_->member_pids(), members_);
     EXPECT_THAT(cluster_->Logs(), Not(HasSubstr("executor lost")));
   }
 
@@ -118,7 +118,7 @@ class ClockTest : public PauseTest {
     const int fd = mkstemp(step_file_.data());
     ASSERT_GE(fd, 0);
     close(fd);
-    Step(absl::ZeroDuration());
+    StepWallClock(absl::ZeroDuration());
     setenv("LD_PRELOAD", SourcePath(CLOCK_STEP_LIBRARY).c_str(), 1);
     setenv("CLOCK_STEP_FILE", step_file_.c_str(), 1);
     Start();
@@ -129,15 +129,15 @@ class ClockTest : public PauseTest {
     cluster_.reset();
     std::filesystem::remove(step_file_);
   }
-  void Step(absl::Duration by) {
+  void StepWallClock(absl::Duration by) {
     const int64_t seconds = absl::ToInt64Seconds(by);
     const int fd = open(step_file_.c_str(), O_WRONLY | O_CLOEXEC);
     ASSERT_EQ(pwrite(fd, &seconds, sizeof(seconds), 0), sizeof(seconds));
     close(fd);
   }
-  void SetClocks(absl::Duration by) {
+  void ExpectNothingLostAfterAStepOf(absl::Duration by) {
     const Array running = Sums(5'000)(*kept_);
-    Step(by);
+    StepWallClock(by);
     running.wait(kPatience);
     // The runs go on long enough for leases to be renewed and heartbeats to be sent several times.
     for (const absl::Time end = absl::Now() + 3 * kLease; absl::Now() < end;)
@@ -149,8 +149,8 @@ class ClockTest : public PauseTest {
   std::string step_file_;
 };
 
-TEST_F(ClockTest, AnHourForwardLosesNothing) { SetClocks(absl::Hours(1)); }
-TEST_F(ClockTest, AnHourBackLosesNothing) { SetClocks(-absl::Hours(1)); }
+TEST_F(ClockTest, AnHourForwardLosesNothing) { ExpectNothingLostAfterAStepOf(absl::Hours(1)); }
+TEST_F(ClockTest, AnHourBackLosesNothing) { ExpectNothingLostAfterAStepOf(-absl::Hours(1)); }
 
 }  // namespace
 }  // namespace tessera::service

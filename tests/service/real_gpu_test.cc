@@ -77,13 +77,13 @@ class RealGpuTest : public ::testing::Test {
     EXPECT_FALSE(Eventually([&] { return run.is_ready(); }, absl::Seconds(1)));
     return run;
   }
-  // Expects that an executor other than `before` serves.
-  void ExpectAnotherExecutor(int before) {
+  // Expects that an executor with another process id than `old_pid` serves.
+  void ExpectAnotherExecutorServes(int old_pid) {
     const testing::Stopwatch watch;
     EXPECT_TRUE(Eventually(
         [&] {
           const int now = cluster_->executor_pid(0);
-          return now > 0 && now != before;
+          return now > 0 && now != old_pid;
         },
         kBackWithin));
     TESSERA_EXPECT_OK(cluster_->AwaitHealthyDevices(1, kBackWithin));
@@ -134,10 +134,10 @@ TEST_F(RealGpuTest, ProductsAreAsExactAsTheirPrecision) {
   // Returns the largest difference, as a fraction of the sum of magnitudes.
   const auto difference = [&](std::optional<lax::Precision> precision) {
     const std::vector<double> got = jit(square(precision))(Put(x)).value().ToDoubles();
-    double most = 0;
+    double largest = 0;
     for (size_t i = 0; i < got.size(); ++i)
-      most = std::max(most, std::abs(got[i] - expected[i]) / sums[i]);
-    return most;
+      largest = std::max(largest, std::abs(got[i] - expected[i]) / sums[i]);
+    return largest;
   };
   const double by_default = difference({}), exact = difference(lax::Precision::kHighest);
   std::cout << "products of f32 differ by " << by_default << " and, at the highest precision, by "
@@ -146,7 +146,7 @@ TEST_F(RealGpuTest, ProductsAreAsExactAsTheirPrecision) {
   EXPECT_LT(by_default, 0x1p-9 + 0x1p-16);
 }
 
-TEST_F(RealGpuTest, FourCallersAtOnceEachGetTheirOwn) {
+TEST_F(RealGpuTest, FourConcurrentCallersEachGetTheirOwnResult) {
   Start();
   const auto f = jit([](Array x) { return sum(x * x) + x; });
   std::vector<std::thread> callers;
@@ -162,7 +162,7 @@ TEST_F(RealGpuTest, FourCallersAtOnceEachGetTheirOwn) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST_F(RealGpuTest, AKilledExecutorIsToldAndAnotherServes) {
+TEST_F(RealGpuTest, AKilledExecutorIsReportedAndAnotherServes) {
   Start();
   const Array run = StartLongRun();
   const int executor = cluster_->executor_pid(0);
@@ -171,10 +171,10 @@ TEST_F(RealGpuTest, AKilledExecutorIsToldAndAnotherServes) {
   const Error error = ErrorOf([&] { run.wait(); });
   EXPECT_LT(watch.Unhindered(), kToldWithin);
   EXPECT_EQ(error.reason(), "WORKER_LOST");
-  ExpectAnotherExecutor(executor);
+  ExpectAnotherExecutorServes(executor);
 }
 
-TEST_F(RealGpuTest, AFrozenExecutorIsToldAndAnotherServes) {
+TEST_F(RealGpuTest, AFrozenExecutorIsReportedAndAnotherServes) {
   Start();
   const auto f = jit([](Array x) { return x + 1.0; });
   const Array x = Put(testing::Vec({1, 2, 3}));
@@ -190,10 +190,10 @@ TEST_F(RealGpuTest, AFrozenExecutorIsToldAndAnotherServes) {
   EXPECT_EQ(error.reason(), "DEADLINE_EXCEEDED");
   std::cout << "told after " << absl::ToDoubleSeconds(watch.Unhindered()) << " s: " << error.what()
             << "\n";
-  ExpectAnotherExecutor(executor);
+  ExpectAnotherExecutorServes(executor);
 }
 
-TEST_F(RealGpuTest, ACancelledRunEndsAndTheNextServes) {
+TEST_F(RealGpuTest, ACancelledRunEndsAndTheNextRunSucceeds) {
   Start();
   const Array run = StartLongRun();
   const int executor = cluster_->executor_pid(0);
@@ -206,7 +206,7 @@ TEST_F(RealGpuTest, ACancelledRunEndsAndTheNextServes) {
   EXPECT_EQ(cluster_->executor_pid(0), executor) << "a cancelled run cost its executor";
 }
 
-TEST_F(RealGpuTest, WhatDoesNotFitIsRefusedAndTheNextServes) {
+TEST_F(RealGpuTest, ARunThatDoesNotFitIsRefusedAndTheNextRunSucceeds) {
   Start();  // the device has 64 MiB of memory
   const ir::Array large = testing::Host(std::vector<double>(8 << 20, 1), {8 << 20});
   const Error error = ErrorOf([&] {

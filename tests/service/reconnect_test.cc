@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kOutage = absl::Seconds(3);
 constexpr absl::Duration kPatience = absl::Seconds(60);
 // how long a client with a short reconnect time may take to report that nobody answers
-constexpr absl::Duration kSaidWithin = absl::Seconds(15);
+constexpr absl::Duration kReportedWithin = absl::Seconds(15);
 
 class ReconnectTest : public ::testing::Test {
  protected:
@@ -56,7 +56,7 @@ class ReconnectTest : public ::testing::Test {
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
-  void Kill() {
+  void KillCoordinator() {
     cluster_->coordinator().Signal(SIGKILL);
     ASSERT_TRUE(cluster_->coordinator().Wait(kPatience));
   }
@@ -74,7 +74,7 @@ Array Steps(const Array& x) {
   return (*steps)(x);
 }
 
-TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
+TEST_F(ReconnectTest, ArraysAndRunsSurviveAKilledCoordinator) {
   ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(30)));
   const Mesh mesh = make_mesh({2}, {"x"}, {AxisType::kAuto});
   const Array held = put(array<float>({1, 2}), mesh, P("x"));
@@ -82,7 +82,7 @@ TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
   const int executor = cluster_->executor_pid(0);
   for (int i = 0; i < 3; ++i) {
     const Array running = Steps(held);
-    ASSERT_NO_FATAL_FAILURE(Kill());
+    ASSERT_NO_FATAL_FAILURE(KillCoordinator());
     // A new run begins while no coordinator is there to accept it.
     auto next = std::async(std::launch::async, [&] { return Steps(held).get<float>(); });
     // The new run neither fails nor ends during the outage.
@@ -97,7 +97,7 @@ TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
 
 // The array's shards are terms of a sum. A coordinator that forgot this would return one term as
 // the whole value.
-TEST_F(ReconnectTest, TermsOfASumAreStillTermsOverAKilledCoordinator) {
+TEST_F(ReconnectTest, TermsOfASumStayTermsAfterAKilledCoordinator) {
   ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(30)));
   const Mesh mesh = make_mesh({2}, {"x"});
   set_mesh context(mesh);
@@ -107,7 +107,7 @@ TEST_F(ReconnectTest, TermsOfASumAreStillTermsOverAKilledCoordinator) {
   });
   const Array t = terms(put(array<float>({1, 2}), mesh, P("x")));
   EXPECT_EQ(t.shard(1).ToDoubles(), std::vector<double>{2});
-  ASSERT_NO_FATAL_FAILURE(Kill());
+  ASSERT_NO_FATAL_FAILURE(KillCoordinator());
   TESSERA_ASSERT_OK(cluster_->RestartCoordinator());
   EXPECT_EQ(t.shard(0).ToDoubles(), std::vector<double>{1});
   EXPECT_EQ(t.shard(1).ToDoubles(), std::vector<double>{2});
@@ -122,13 +122,13 @@ TEST_F(ReconnectTest, TermsOfASumAreStillTermsOverAKilledCoordinator) {
             std::vector<double>{6});
 }
 
-TEST_F(ReconnectTest, ACoordinatorThatStaysAwayIsSaidWithinTheBound) {
+TEST_F(ReconnectTest, ACoordinatorThatStaysAwayIsReportedWithinTheBound) {
   ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(2)));
-  ASSERT_NO_FATAL_FAILURE(Kill());
+  ASSERT_NO_FATAL_FAILURE(KillCoordinator());
   for (int i = 0; i < 2; ++i) {
     const testing::Stopwatch watch;
     EXPECT_EQ(ReasonOf(cluster_->session()->service().ListDevices().status()), "UNREACHABLE");
-    EXPECT_LT(watch.Unhindered(), kSaidWithin);
+    EXPECT_LT(watch.Unhindered(), kReportedWithin);
   }
   // The session works again when the coordinator is back.
   TESSERA_ASSERT_OK(cluster_->RestartCoordinator());

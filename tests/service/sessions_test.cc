@@ -37,13 +37,13 @@ namespace {
 
 using testing::Eventually;
 
-// The device memory is small, so that filling it is quick on a busy machine. Two of the arrays do
-// not fit.
+// The device memory is small, so that filling it is quick on a busy machine. Two arrays of
+// kElements do not fit.
 constexpr char kDeviceMemory[] = "--device-memory-bytes=4194304";
 constexpr int64_t kElements = (5 << 19) / sizeof(float);
 constexpr unsigned kChildLifeSeconds = 120;
-constexpr char kFull[] = "full";
-constexpr int kHandled = 7;  // exit status of a program's own signal handler
+constexpr char kReady[] = "ready";
+constexpr int kHandlerExitStatus = 7;  // exit status of a program's own signal handler
 // grace period of the coordinator in GraceTest; short, so that the tests are quick
 constexpr absl::Duration kGrace = absl::Seconds(2);
 // how much longer than promised something may take on a busy machine
@@ -53,8 +53,7 @@ Array FillDevice() {
   return put(ir::Array(kF32, {kElements}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
 }
 
-// Runs in another process: fills a device, prints that the device is full, and ends when SIGTERM
-// arrives.
+// Runs in another process: fills a device, prints kReady, and ends when SIGTERM arrives.
 int Child(const std::string& address, absl::Duration lease) {
   alarm(kChildLifeSeconds);
   // Block the signal before any thread starts, so that sigwait receives it.
@@ -68,7 +67,7 @@ int Child(const std::string& address, absl::Duration lease) {
   {
     const Array large = FillDevice();
     large.wait();
-    std::cout << kFull << std::endl;
+    std::cout << kReady << std::endl;
     int signal = 0;
     sigwait(&end, &signal);
   }
@@ -92,7 +91,7 @@ namespace programs {
 
 Array kept;  // NOLINT(cert-err58-cpp): as careless programs have them
 
-void Begin(const std::string& address) {
+void SetUpProgram(const std::string& address) {
   alarm(kChildLifeSeconds);
   setenv("TESSERA_ADDRESS", address.c_str(), /*overwrite=*/1);
 }
@@ -101,40 +100,40 @@ void Fill() {
   kept.wait();
 }
 void Say(const std::string& word) { std::cout << word << std::endl; }
-int WaitToBeEnded() {
+int WaitForSignal() {
   while (true) pause();
 }
 
 int Return() {
   Fill();
-  Say(kFull);
+  Say(kReady);
   return 0;
 }
 int Exit() {
   Fill();
-  Say(kFull);
+  Say(kReady);
   std::exit(0);
 }
 int Wait() {
   Fill();
-  Say(kFull);
-  return WaitToBeEnded();
+  Say(kReady);
+  return WaitForSignal();
 }
-int WaitWithASessionMore() {
-  const std::shared_ptr<Session> more = Session::Connect(std::getenv("TESSERA_ADDRESS"));
+int WaitWithTwoSessions() {
+  const std::shared_ptr<Session> second_session = Session::Connect(std::getenv("TESSERA_ADDRESS"));
   return Wait();
 }
 // Installs the program's own signal handler before the SDK is used.
-int Handle() {
-  signal(SIGTERM, [](int) { _exit(kHandled); });
+int WaitWithOwnHandler() {
+  signal(SIGTERM, [](int) { _exit(kHandlerExitStatus); });
   return Wait();
 }
-int Ignore() {
+int WaitIgnoringSigint() {
   signal(SIGINT, SIG_IGN);
   return Wait();
 }
 // Forks children that end by exit and by a signal. Neither may harm what belongs to the parent.
-int Fork() {
+int ForkAndWait() {
   Fill();
   for (const bool by_exit : {true, false}) {
     const pid_t child = fork();
@@ -143,26 +142,32 @@ int Fork() {
       Session::SetDefault(nullptr);
       if (by_exit) std::exit(0);
       kill(getpid(), SIGTERM);
-      return WaitToBeEnded();
+      return WaitForSignal();
     }
     int end = 0;
     if (waitpid(child, &end, 0) != child) return 3;
     if (by_exit ? !WIFEXITED(end) : !WIFSIGNALED(end)) return 4;
   }
   if (kept.value().num_elements() != kElements) return 5;
-  Say(kFull);
-  return WaitToBeEnded();
+  Say(kReady);
+  return WaitForSignal();
 }
 int RunForLong() {
   kept = StartLongRun();
-  Say(kFull);
-  return WaitToBeEnded();
+  Say(kReady);
+  return WaitForSignal();
 }
 
-const std::map<std::string, int (*)()>& Table() {
-  static const auto* const table = new std::map<std::string, int (*)()>{
-      {"return", Return}, {"exit", Exit},     {"wait", Wait}, {"wait-two", WaitWithASessionMore},
-      {"handle", Handle}, {"ignore", Ignore}, {"fork", Fork}, {"run", RunForLong}};
+const std::map<std::string, int (*)()>& Programs() {
+  static const auto* const table =
+      new std::map<std::string, int (*)()>{{"return", Return},
+                                           {"exit", Exit},
+                                           {"wait", Wait},
+                                           {"wait-two", WaitWithTwoSessions},
+                                           {"handle", WaitWithOwnHandler},
+                                           {"ignore", WaitIgnoringSigint},
+                                           {"fork", ForkAndWait},
+                                           {"run", RunForLong}};
   return *table;
 }
 
@@ -198,15 +203,15 @@ class SessionsTest : public ::testing::Test {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
     const std::string log = absl::StrCat(::testing::TempDir(), "/child-", getpid(), ".log");
     TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Process> child, Process::Start(self, args, log));
-    std::string said;
-    const bool full = Eventually([&] {
+    std::string output;
+    const bool ready = Eventually([&] {
       std::stringstream text;
       text << std::ifstream(log).rdbuf();
-      said = text.str();
-      return absl::StrContains(said, kFull);
+      output = text.str();
+      return absl::StrContains(output, kReady);
     });
     std::filesystem::remove(log);
-    if (!full) return absl::DeadlineExceededError(absl::StrCat("the child said ", said));
+    if (!ready) return absl::DeadlineExceededError(absl::StrCat("the child said ", output));
     return child;
   }
   // Returns the coordinator's answer to a list request, as JSON text.
@@ -221,14 +226,14 @@ class SessionsTest : public ::testing::Test {
     return static_cast<int>(std::vector<std::string>(absl::StrSplit(text, word)).size()) - 1;
   }
   // Returns the number of operations, over all sessions, that have not ended.
-  int LiveRuns() const {
+  int NumLiveRuns() const {
     return Count(
         List("OperationService/ListOperations", R"({"allSessions": true, "liveOnly": true})"),
         "\"tenant\"");
   }
-  int Sessions() const { return Count(List("SessionService/ListSessions", "{}"), "\"id\""); }
+  int NumSessions() const { return Count(List("SessionService/ListSessions", "{}"), "\"id\""); }
   // Returns whether the device has room for another array like that of FillDevice.
-  static bool Fits() {
+  static bool HasRoom() {
     try {
       FillDevice().wait();
     } catch (const Error& e) {
@@ -246,19 +251,19 @@ class SessionsTest : public ::testing::Test {
 TEST_F(SessionsTest, AClientThatIsKilledGivesBackItsMemory) {
   constexpr absl::Duration kLease = absl::Seconds(1);
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartChild(kLease));
-  EXPECT_FALSE(Eventually(Fits, 2.5 * kLease)) << "it lives and holds the device";
+  EXPECT_FALSE(Eventually(HasRoom, 2.5 * kLease)) << "the client lives and holds the device";
   child->Signal(SIGKILL);
   const absl::Time killed = absl::Now();
-  EXPECT_TRUE(Eventually(Fits, kLease + absl::Seconds(5)));
+  EXPECT_TRUE(Eventually(HasRoom, kLease + absl::Seconds(5)));
   std::cout << "the memory is back after " << absl::ToDoubleSeconds(absl::Now() - killed) << " s\n";
 }
 
 // The lease is ten minutes, so its end cannot be what frees the memory.
 TEST_F(SessionsTest, AClientThatLeavesGivesBackItsMemoryAtOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartChild(absl::Minutes(10)));
-  EXPECT_FALSE(Fits());
+  EXPECT_FALSE(HasRoom());
   child->Signal(SIGTERM);
-  EXPECT_TRUE(Eventually(Fits));
+  EXPECT_TRUE(Eventually(HasRoom));
   EXPECT_EQ(child->Wait(absl::Seconds(20)), 0);
 }
 
@@ -268,7 +273,7 @@ TEST_F(SessionsTest, AProgramThatEndsNormallyGivesBackItsMemory) {
     SCOPED_TRACE(program);
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram(program));
     EXPECT_EQ(child->Wait(absl::Seconds(20)), 0);
-    EXPECT_TRUE(Eventually(Fits, kSlack));
+    EXPECT_TRUE(Eventually(HasRoom, kSlack));
   }
 }
 
@@ -277,41 +282,42 @@ TEST_F(SessionsTest, AProgramThatIsStoppedGivesBackItsMemoryAndDiesOfTheSignal) 
        {std::pair("wait", SIGINT), std::pair("wait", SIGTERM), std::pair("wait-two", SIGINT)}) {
     SCOPED_TRACE(absl::StrCat(program, " ", signal));
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram(program));
-    EXPECT_FALSE(Fits());
+    EXPECT_FALSE(HasRoom());
     child->Signal(signal);
     const std::optional<int> end = child->Wait(absl::Seconds(20));
     ASSERT_TRUE(end.has_value());
     EXPECT_TRUE(WIFSIGNALED(*end) && WTERMSIG(*end) == signal) << *end;
-    EXPECT_TRUE(Eventually(Fits, kSlack));
+    EXPECT_TRUE(Eventually(HasRoom, kSlack));
   }
 }
 
-TEST_F(SessionsTest, WhatAProgramDoesWithItsSignalsIsLeftToIt) {
+TEST_F(SessionsTest, AProgramKeepsItsOwnSignalHandler) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> handles, StartProgram("handle"));
   handles->Signal(SIGTERM);
   const std::optional<int> end = handles->Wait(absl::Seconds(20));
   ASSERT_TRUE(end.has_value());
-  EXPECT_TRUE(WIFEXITED(*end) && WEXITSTATUS(*end) == kHandled) << *end;
-  EXPECT_EQ(Sessions(), 2) << "it ended without a word: its session is there beside this test's";
-  EXPECT_FALSE(Fits());
+  EXPECT_TRUE(WIFEXITED(*end) && WEXITSTATUS(*end) == kHandlerExitStatus) << *end;
+  EXPECT_EQ(NumSessions(), 2)
+      << "the program did not end its session, which remains beside this test's";
+  EXPECT_FALSE(HasRoom());
 }
 
 TEST_F(SessionsTest, AnIgnoredSignalStaysIgnored) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> ignores, StartProgram("ignore"));
   ignores->Signal(SIGINT);
   EXPECT_EQ(ignores->Wait(absl::Seconds(1)), std::nullopt);
-  EXPECT_FALSE(Fits());
+  EXPECT_FALSE(HasRoom());
   ignores->Signal(SIGTERM);
   EXPECT_TRUE(ignores->Wait(absl::Seconds(20)).has_value());
-  EXPECT_TRUE(Eventually(Fits, kSlack));
+  EXPECT_TRUE(Eventually(HasRoom, kSlack));
 }
 
 TEST_F(SessionsTest, AForkedChildDoesNotEndItsParentsSession) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("fork"));
-  EXPECT_FALSE(Fits());
+  EXPECT_FALSE(HasRoom());
   child->Signal(SIGTERM);
   EXPECT_TRUE(child->Wait(absl::Seconds(20)).has_value());
-  EXPECT_TRUE(Eventually(Fits, kSlack));
+  EXPECT_TRUE(Eventually(HasRoom, kSlack));
 }
 
 // Tests the runs of clients that have gone. The lease is one minute, and the grace period two
@@ -325,7 +331,7 @@ class GraceTest : public SessionsTest {
   // Waits until all runs have ended.
   void ExpectEndOfRunsWithin(absl::Duration bound) const {
     const absl::Time start = absl::Now();
-    EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, bound));
+    EXPECT_TRUE(Eventually([&] { return NumLiveRuns() == 0; }, bound));
     std::cout << "the runs ended after " << absl::ToDoubleSeconds(absl::Now() - start)
               << " s, promised " << bound << "\n";
   }
@@ -333,24 +339,24 @@ class GraceTest : public SessionsTest {
 
 TEST_F(GraceTest, TheRunsOfAClientThatIsKilledEndWithItsConnection) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
-  ASSERT_EQ(LiveRuns(), 1);
+  ASSERT_EQ(NumLiveRuns(), 1);
   child->Signal(SIGKILL);
   ExpectEndOfRunsWithin(kGrace + kSlack);
 }
 
 TEST_F(GraceTest, TheRunsOfAClientThatIsInterruptedEndAtOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
-  ASSERT_EQ(LiveRuns(), 1);
+  ASSERT_EQ(NumLiveRuns(), 1);
   child->Signal(SIGINT);
   ASSERT_TRUE(child->Wait(absl::Seconds(20)).has_value());
-  EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, kSlack));
+  EXPECT_TRUE(Eventually([&] { return NumLiveRuns() == 0; }, kSlack));
 }
 
 // A stopped client looks like one whose machine has lost its power: its connection ends by
 // keepalive.
 TEST_F(GraceTest, TheRunsOfAClientThatSaysNothingEndByKeepalive) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
-  ASSERT_EQ(LiveRuns(), 1);
+  ASSERT_EQ(NumLiveRuns(), 1);
   child->Signal(SIGSTOP);
   ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
 }
@@ -361,8 +367,8 @@ TEST_F(GraceTest, TheRunsOfAClientThatVanishesEndByKeepalive) {
                                FaultProxy::Start(cluster_->address()));
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child,
                                StartProgram("run", proxy->address()));
-  ASSERT_EQ(LiveRuns(), 1);
-  proxy->Blackhole(true);
+  ASSERT_EQ(NumLiveRuns(), 1);
+  proxy->SetBlackhole(true);
   child->Signal(SIGKILL);
   ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
 }
@@ -401,11 +407,11 @@ TEST_F(GraceTest, AConnectionThatBreaksAndComesBackLosesNothing) {
   {
     const Array run = StartLongRun();
     for (int cut = 0; cut < 3; ++cut) {
-      const int64_t before = proxy->connections();
+      const int64_t before = proxy->num_accepted();
       proxy->CutAll();
-      EXPECT_TRUE(Eventually([&] { return proxy->connections() > before; }, kGrace));
+      EXPECT_TRUE(Eventually([&] { return proxy->num_accepted() > before; }, kGrace));
     }
-    EXPECT_FALSE(Eventually([&] { return LiveRuns() == 0; }, kGrace + absl::Seconds(1)));
+    EXPECT_FALSE(Eventually([&] { return NumLiveRuns() == 0; }, kGrace + absl::Seconds(1)));
     EXPECT_FALSE(run.is_ready());
     run.cancel();
   }
@@ -420,8 +426,8 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "--child") == 0 && absl::SimpleAtoi(argv[3], &lease_ms))
     return tessera::service::Child(argv[2], absl::Milliseconds(lease_ms));
   if (argc == 4 && std::strcmp(argv[1], "--program") == 0) {
-    tessera::service::programs::Begin(argv[2]);
-    return tessera::service::programs::Table().at(argv[3])();
+    tessera::service::programs::SetUpProgram(argv[2]);
+    return tessera::service::programs::Programs().at(argv[3])();
   }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

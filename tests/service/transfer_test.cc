@@ -32,7 +32,7 @@ constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kBytes = 48 * kMiB;
 // An upper bound of the bytes that can be under way when a connection breaks: those in the buffers
 // of the sockets and in HTTP/2's flow-control windows.
-constexpr int64_t kUnderWay = 16 * kMiB;
+constexpr int64_t kUnderWayMax = 16 * kMiB;
 
 ir::Array RandomBytes(int64_t bytes) {
   ir::Array value(ir::DType::kU32, {bytes / 4});
@@ -45,29 +45,29 @@ class TransferTest : public ::testing::Test {
  protected:
   void SetUp() override {
     TESSERA_ASSERT_OK_AND_ASSIGN(proxy_, FaultProxy::Start());
-    ports_ = std::filesystem::path(::testing::TempDir()) /
-             absl::StrCat("tessera-ports-", getpid(), "-",
-                          ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    port_file_ = std::filesystem::path(::testing::TempDir()) /
+                 absl::StrCat("tessera-ports-", getpid(), "-",
+                              ::testing::UnitTest::GetInstance()->current_test_info()->name());
     ClusterOptions options;
     options.workers = 1;
     options.devices_per_worker = 1;
     options.worker_flags = {"--advertise-client=" + proxy_->address(),
-                            "--port-file=" + ports_.string(), "--device-memory-bytes=134217728",
+                            "--port-file=" + port_file_.string(), "--device-memory-bytes=134217728",
                             "--upload-idle-ms=500"};
     TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
-    std::string data;
+    std::string data_address;
     // The coordinator may know the worker before the worker has written its ports to the file.
     ASSERT_TRUE(Eventually([&] {
-      std::ifstream ports(ports_);
-      return static_cast<bool>(std::getline(ports, data)) && !ports.eof();
+      std::ifstream ports(port_file_);
+      return static_cast<bool>(std::getline(ports, data_address)) && !ports.eof();
     }));
-    proxy_->SetTarget(data);
+    proxy_->SetTarget(data_address);
     value_ = RandomBytes(kBytes);
   }
   void TearDown() override {
     if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
     std::error_code ignored;
-    std::filesystem::remove(ports_, ignored);
+    std::filesystem::remove(port_file_, ignored);
   }
   std::shared_ptr<Session> Connect(ConnectOptions options = {}) {
     return Session::Connect(cluster_->address(), std::move(options));
@@ -77,27 +77,28 @@ class TransferTest : public ::testing::Test {
   }
 
   std::unique_ptr<FaultProxy> proxy_;
-  std::filesystem::path ports_;
+  std::filesystem::path port_file_;
   std::unique_ptr<Cluster> cluster_;
   ir::Array value_;
 };
 
-TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
+TEST_F(TransferTest, ACutConnectionResendsOnlyBytesThatWereUnderWay) {
   const auto session = Connect();
   proxy_->CutAfter(Direction::kUp, 15 * kMiB);
   proxy_->CutAfter(Direction::kUp, 40 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
   EXPECT_EQ(proxy_->num_faults_struck(), 2);
-  std::cout << "up, sent twice: " << (proxy_->bytes(Direction::kUp) - kBytes) / kMiB << " MiB\n";
-  EXPECT_LT(proxy_->bytes(Direction::kUp), kBytes + 2 * kUnderWay) << "it started over";
+  std::cout << "up, sent twice: " << (proxy_->bytes_passed(Direction::kUp) - kBytes) / kMiB
+            << " MiB\n";
+  EXPECT_LT(proxy_->bytes_passed(Direction::kUp), kBytes + 2 * kUnderWayMax) << "it started over";
   proxy_->CutAfter(Direction::kDown, 30 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
                                session->service().Get(array, absl::Seconds(30)));
   EXPECT_TRUE(back == value_);
   EXPECT_EQ(proxy_->num_faults_struck(), 3);
-  std::cout << "down, sent twice: " << (proxy_->bytes(Direction::kDown) - kBytes) / kMiB
+  std::cout << "down, sent twice: " << (proxy_->bytes_passed(Direction::kDown) - kBytes) / kMiB
             << " MiB\n";
-  EXPECT_LT(proxy_->bytes(Direction::kDown), kBytes + kUnderWay) << "it started over";
+  EXPECT_LT(proxy_->bytes_passed(Direction::kDown), kBytes + kUnderWayMax) << "it started over";
 }
 
 // The daemon tolerates a silent executor for half a minute. The deadline of the caller is shorter
@@ -124,13 +125,14 @@ TEST_F(TransferTest, APutIntoAFrozenExecutorEndsAtTheDeadline) {
   Session::SetDefault(nullptr);
 }
 
-TEST_F(TransferTest, APutWhoseExecutorRestartsIsMadeAnew) {
+TEST_F(TransferTest, APutWhoseExecutorRestartsIsRepeated) {
   const int executor = cluster_->executor_pid(0);
   ConnectOptions options;
-  std::atomic<int64_t> moved{0};
+  std::atomic<int64_t> bytes_moved{0};
   options.on_bytes = [&](int64_t bytes) {
     // True for exactly one call, when a third of the bytes have been sent.
-    if ((moved += bytes) > kBytes / 3 && moved - bytes <= kBytes / 3) kill(executor, SIGKILL);
+    if ((bytes_moved += bytes) > kBytes / 3 && bytes_moved - bytes <= kBytes / 3)
+      kill(executor, SIGKILL);
     return true;
   };
   const auto session = Connect(options);
@@ -152,7 +154,7 @@ TEST_F(TransferTest, AByteThatChangesIsNoticedAndSentAgain) {
   EXPECT_EQ(proxy_->num_faults_struck(), 2);
 }
 
-TEST_F(TransferTest, AHalfThatClosesEndsTheConnectionOnly) {
+TEST_F(TransferTest, AHalfClosedConnectionIsReplaced) {
   const auto session = Connect();
   proxy_->CloseHalfAfter(Direction::kUp, 20 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
@@ -167,19 +169,20 @@ TEST_F(TransferTest, AHalfThatClosesEndsTheConnectionOnly) {
 TEST_F(TransferTest, ATransferOutlivesACableThatWasPulledForAWhile) {
   ConnectOptions options;
   options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
-  std::atomic<int64_t> moved{0};
+  std::atomic<int64_t> bytes_moved{0};
   options.on_bytes = [&](int64_t bytes) {
     // True for exactly one call, when a third of the bytes have been sent.
-    if ((moved += bytes) > kBytes / 3 && moved - bytes <= kBytes / 3) proxy_->Blackhole(true);
+    if ((bytes_moved += bytes) > kBytes / 3 && bytes_moved - bytes <= kBytes / 3)
+      proxy_->SetBlackhole(true);
     return true;
   };
   const auto session = Connect(options);
   std::thread cable([&] {
-    Eventually([&] { return moved > kBytes / 3; });
+    Eventually([&] { return bytes_moved > kBytes / 3; });
     // This is longer than the client takes to give the connection up.
     absl::Notification never;
     never.WaitForNotificationWithTimeout(absl::Seconds(4));
-    proxy_->Blackhole(false);
+    proxy_->SetBlackhole(false);
   });
   const testing::Stopwatch watch;
   const absl::StatusOr<uint64_t> array = Put(*session);
@@ -191,7 +194,7 @@ TEST_F(TransferTest, ATransferOutlivesACableThatWasPulledForAWhile) {
   EXPECT_TRUE(back == value_);
 }
 
-TEST_F(TransferTest, AClientThatPausesIsCutAndGoesOn) {
+TEST_F(TransferTest, AnUploadThatIsCutForIdlingGoesOn) {
   ConnectOptions options;
   std::atomic<bool> paused{false};
   options.on_bytes = [&](int64_t) {
@@ -207,20 +210,20 @@ TEST_F(TransferTest, AClientThatPausesIsCutAndGoesOn) {
   EXPECT_TRUE(back == value_);
 }
 
-TEST_F(TransferTest, ACallIntoABlackHoleIsGivenUpWithinTheKeepalive) {
+TEST_F(TransferTest, AnUnansweredCallEndsWithinTheKeepaliveTime) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto to_coordinator, FaultProxy::Start(cluster_->address()));
   ConnectOptions options;
   options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
   options.reconnect = absl::Seconds(1);
   const auto session = Session::Connect(to_coordinator->address(), options);
   ASSERT_THAT(session->service().ListDevices(), IsOk());
-  to_coordinator->Blackhole(true);
+  to_coordinator->SetBlackhole(true);
   const testing::Stopwatch watch;
   EXPECT_THAT(session->service().ListDevices(), ReasonIs("UNREACHABLE", "does not answer"));
   // The bound covers the keepalive's time and timeout (2 s), the wait for another connection (1.6
   // s) and a margin for a busy machine. Without keepalive pings the call would take 30 s.
   EXPECT_LT(watch.Unhindered(), absl::Seconds(8));
-  to_coordinator->Blackhole(false);
+  to_coordinator->SetBlackhole(false);
   EXPECT_TRUE(Eventually([&] { return session->service().ListDevices().ok(); }));
 }
 

@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-std::string Text(const char* path) {
+std::string ReadText(const char* path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   return std::string(absl::StripAsciiWhitespace(text.str()));
@@ -53,7 +53,7 @@ void Demo() {
   std::printf("demo: 2x2 agrees\n");
 }
 
-void ThereAndBack(Session& session, int64_t mebibytes) {
+void PutAndGet(Session& session, int64_t mebibytes) {
   ir::Array value(ir::DType::kU32, {mebibytes << 18});
   std::minstd_rand random(3);
   for (uint32_t& word : value.MutableAs<uint32_t>()) word = static_cast<uint32_t>(random());
@@ -67,27 +67,27 @@ void ThereAndBack(Session& session, int64_t mebibytes) {
   const absl::StatusOr<uint64_t> array = session.service().Put(value, placement);
   Check(array.ok(), "put: " + array.status().ToString());
   value = ir::Array();  // Frees the memory before as much data comes back.
-  const absl::Time there = absl::Now();
+  const absl::Time put_end = absl::Now();
   const absl::StatusOr<ir::Array> back = session.service().Get(*array, absl::Seconds(60));
   Check(back.ok(), "get: " + back.status().ToString());
-  const absl::Time end = absl::Now();
+  const absl::Time get_end = absl::Now();
   Check(
       static_cast<size_t>(back->num_bytes()) == bytes && api::Crc32c(0, back->data(), bytes) == crc,
       "the bytes that came back are others");
   std::printf("array: %lld MiB, put %.1f s, get %.1f s, crc32c %08x\n",
-              static_cast<long long>(mebibytes), absl::ToDoubleSeconds(there - start),
-              absl::ToDoubleSeconds(end - there), crc);
+              static_cast<long long>(mebibytes), absl::ToDoubleSeconds(put_end - start),
+              absl::ToDoubleSeconds(get_end - put_end), crc);
 }
 
 void Run(char** argv) {
   ConnectOptions options;
   options.ca_file = argv[2];
-  options.token = Text(argv[3]);
+  options.token = ReadText(argv[3]);
   options.min_devices = 4;
   const auto session = Session::Connect(argv[1], options);
   Session::SetDefault(session);
   Demo();
-  ThereAndBack(*session, std::atoll(argv[4]));
+  PutAndGet(*session, std::atoll(argv[4]));
   Session::SetDefault(nullptr);
 }
 

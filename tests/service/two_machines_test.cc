@@ -45,7 +45,7 @@ using testing::Eventually;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-constexpr char kPrefix[] = "tsr2m-";
+constexpr char kNamespacePrefix[] = "tsr2m-";
 constexpr char kIp[] = "/usr/sbin/ip";
 constexpr int64_t kMiB = 1 << 20;
 
@@ -60,10 +60,10 @@ std::string ReadText(const fs::path& path) {
 }
 
 // Returns the reason why this machine cannot run the test, or an empty string if it can.
-std::string WhyNot() {
-  if (geteuid() != 0) return "this test makes network namespaces, which wants root";
+std::string ReasonToSkip() {
+  if (geteuid() != 0) return "this test makes network namespaces, which needs root";
   if (access(kIp, X_OK) != 0) return "there is no /usr/sbin/ip; install iproute2";
-  const std::string probe = absl::StrCat(kPrefix, getpid(), "-probe");
+  const std::string probe = absl::StrCat(kNamespacePrefix, getpid(), "-probe");
   if (Shell(absl::StrCat(kIp, " netns add ", probe)) != 0) {
     return "this machine makes no network namespaces (ip netns add)";
   }
@@ -84,28 +84,29 @@ class Network {
   // failure; the test asks ok().
   Network() {
     RemoveStale();
-    bool made = true;
+    bool all_done = true;
     const auto ip = [&](const std::string& rest) {
-      made = made && Shell(absl::StrCat(kIp, " ", rest)) == 0;
+      all_done = all_done && Shell(absl::StrCat(kIp, " ", rest)) == 0;
     };
     for (const char* name : {"one", "two", "client", "relay"}) {
-      ip(absl::StrCat("netns add ", Name(name)));
-      ip(absl::StrCat("-n ", Name(name), " link set lo up"));
+      ip(absl::StrCat("netns add ", NamespaceOf(name)));
+      ip(absl::StrCat("-n ", NamespaceOf(name), " link set lo up"));
     }
     for (const char* bridge : {"back", "front"}) {
-      ip(absl::StrCat("-n ", Name("relay"), " link add name ", bridge, " type bridge"));
-      ip(absl::StrCat("-n ", Name("relay"), " link set dev ", bridge, " up"));
+      ip(absl::StrCat("-n ", NamespaceOf("relay"), " link add name ", bridge, " type bridge"));
+      ip(absl::StrCat("-n ", NamespaceOf("relay"), " link set dev ", bridge, " up"));
     }
-    ip(absl::StrCat("-n ", Name("relay"), " addr add 10.77.0.9/24 dev back"));
-    ip(absl::StrCat("-n ", Name("relay"), " addr add 10.78.0.9/24 dev front"));
+    ip(absl::StrCat("-n ", NamespaceOf("relay"), " addr add 10.77.0.9/24 dev back"));
+    ip(absl::StrCat("-n ", NamespaceOf("relay"), " addr add 10.78.0.9/24 dev front"));
     const auto plug = [&](const std::string& who, const std::string& bridge,
                           const std::string& address) {
-      const std::string far = absl::StrCat(who, "-", bridge);
-      ip(absl::StrCat("-n ", Name(who), " link add name ", bridge, " type veth peer name ", far,
-                      " netns ", Name("relay")));
-      ip(absl::StrCat("-n ", Name("relay"), " link set dev ", far, " master ", bridge, " up"));
-      ip(absl::StrCat("-n ", Name(who), " addr add ", address, "/24 dev ", bridge));
-      ip(absl::StrCat("-n ", Name(who), " link set dev ", bridge, " up"));
+      const std::string relay_end = absl::StrCat(who, "-", bridge);
+      ip(absl::StrCat("-n ", NamespaceOf(who), " link add name ", bridge, " type veth peer name ",
+                      relay_end, " netns ", NamespaceOf("relay")));
+      ip(absl::StrCat("-n ", NamespaceOf("relay"), " link set dev ", relay_end, " master ", bridge,
+                      " up"));
+      ip(absl::StrCat("-n ", NamespaceOf(who), " addr add ", address, "/24 dev ", bridge));
+      ip(absl::StrCat("-n ", NamespaceOf(who), " link set dev ", bridge, " up"));
     };
     plug("one", "back", "10.77.0.1");
     plug("two", "back", "10.77.0.2");
@@ -114,11 +115,11 @@ class Network {
     // machine two listens on the back network.
     plug("two", "front", "10.78.0.2");
     plug("client", "front", "10.78.0.3");
-    ok_ = made;
+    ok_ = all_done;
   }
   ~Network() {
     for (const char* name : {"one", "two", "client", "relay"}) {
-      Shell(absl::StrCat(kIp, " netns del ", Name(name)));
+      Shell(absl::StrCat(kIp, " netns del ", NamespaceOf(name)));
     }
   }
   bool ok() const { return ok_; }
@@ -127,14 +128,14 @@ class Network {
   absl::StatusOr<std::unique_ptr<Process>> Start(const std::string& machine,
                                                  const std::vector<std::string>& command,
                                                  const fs::path& log) const {
-    std::vector<std::string> args = {"netns", "exec", Name(machine)};
+    std::vector<std::string> args = {"netns", "exec", NamespaceOf(machine)};
     args.insert(args.end(), command.begin(), command.end());
     return Process::Start(kIp, args, log.string());
   }
 
  private:
-  static std::string Name(const std::string& machine) {
-    return absl::StrCat(kPrefix, getpid(), "-", machine);
+  static std::string NamespaceOf(const std::string& machine) {
+    return absl::StrCat(kNamespacePrefix, getpid(), "-", machine);
   }
   static void RemoveStale() {
     std::error_code none;
@@ -142,8 +143,8 @@ class Network {
       const std::string name = entry.path().filename().string();
       const std::vector<std::string> parts = absl::StrSplit(name, '-');
       int pid = 0;
-      if (parts.size() == 3 && parts[0] + "-" == kPrefix && absl::SimpleAtoi(parts[1], &pid) &&
-          testing::HasEnded(pid)) {
+      if (parts.size() == 3 && parts[0] + "-" == kNamespacePrefix &&
+          absl::SimpleAtoi(parts[1], &pid) && testing::HasEnded(pid)) {
         Shell(absl::StrCat(kIp, " netns del ", name));
       }
     }
@@ -155,7 +156,7 @@ class Network {
 class TwoMachinesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = WhyNot(); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = ReasonToSkip(); !why.empty()) GTEST_SKIP() << why;
     std::string folder = (fs::temp_directory_path() / "tessera-two-XXXXXX").string();
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
     folder_ = folder;
@@ -192,7 +193,7 @@ class TwoMachinesTest : public ::testing::Test {
 
 // Starts both machines, then runs two_machines_client on the third, while the relay cuts one
 // connection in each direction.
-TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
+TEST_F(TwoMachinesTest, ADemoAndAGigabyteTransferSurviveCutConnections) {
   const std::string tessera = SourcePath(TESSERA_CLI_BINARY);
   // The array has shards of 256 MiB, two on each machine.
   setenv("TESSERA_CACHE_DIR", (folder_ / "cache").c_str(), 1);
@@ -204,10 +205,10 @@ TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
   std::string join_token;
   ASSERT_TRUE(Eventually(
       [&] {
-        const std::string said = ReadText(folder_ / "up.log");
-        const size_t at = said.find("--token ");
-        if (at == std::string::npos || said.find('\n', at) == std::string::npos) return false;
-        join_token = said.substr(at + 8, said.find('\n', at) - at - 8);
+        const std::string output = ReadText(folder_ / "up.log");
+        const size_t at = output.find("--token ");
+        if (at == std::string::npos || output.find('\n', at) == std::string::npos) return false;
+        join_token = output.substr(at + 8, output.find('\n', at) - at - 8);
         return true;
       },
       absl::Seconds(40)))
@@ -231,17 +232,17 @@ TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
                       {SourcePath(TWO_MACHINES_CLIENT), "10.78.0.1:8470",
                        folder_ / "one/client/ca.pem", folder_ / "one/client/token", "1024"},
                       folder_ / "client.log"));
-  const std::optional<int> end = client->Wait(absl::Seconds(100));
-  const std::string said = ReadText(folder_ / "client.log");
-  ASSERT_TRUE(end.has_value()) << "the client does not end: " << said;
-  EXPECT_EQ(*end, 0) << said;
-  EXPECT_THAT(said, HasSubstr("demo: 2x2 agrees"));
-  EXPECT_THAT(said, HasSubstr("array: 1024 MiB"));
+  const std::optional<int> wait_status = client->Wait(absl::Seconds(100));
+  const std::string output = ReadText(folder_ / "client.log");
+  ASSERT_TRUE(wait_status.has_value()) << "the client does not end: " << output;
+  EXPECT_EQ(*wait_status, 0) << output;
+  EXPECT_THAT(output, HasSubstr("demo: 2x2 agrees"));
+  EXPECT_THAT(output, HasSubstr("array: 1024 MiB"));
   relay_->Signal(SIGTERM);
   relay_->Wait(absl::Seconds(10));
   EXPECT_THAT(ReadText(folder_ / "relay.log"), HasSubstr("struck 2"))
       << "a cut connection each way";
-  std::cerr << said << ReadText(folder_ / "relay.log");
+  std::cerr << output << ReadText(folder_ / "relay.log");
 }
 
 // Runs the relay until SIGTERM arrives, then prints how much it has forwarded and cut.
@@ -261,9 +262,9 @@ int Relay(const std::string& listen, const std::string& target, int64_t cut_afte
   sigwait(&signals, &signal);
   std::fprintf(stderr, "relay: struck %lld, %lld MiB up, %lld MiB down, %lld connections\n",
                static_cast<long long>((*proxy)->num_faults_struck()),
-               static_cast<long long>((*proxy)->bytes(FaultProxy::Direction::kUp) / kMiB),
-               static_cast<long long>((*proxy)->bytes(FaultProxy::Direction::kDown) / kMiB),
-               static_cast<long long>((*proxy)->connections()));
+               static_cast<long long>((*proxy)->bytes_passed(FaultProxy::Direction::kUp) / kMiB),
+               static_cast<long long>((*proxy)->bytes_passed(FaultProxy::Direction::kDown) / kMiB),
+               static_cast<long long>((*proxy)->num_accepted()));
   return 0;
 }
 

@@ -54,7 +54,7 @@ int Main(std::vector<std::string> command) {
     std::cerr << cluster.status().message() << "\n";
     return 1;
   }
-  const std::vector<int> before = (*cluster)->members();
+  const std::vector<int> before = (*cluster)->member_pids();
   setenv("TESSERA_SUITE_ADDRESS", (*cluster)->address().c_str(), /*overwrite=*/1);
   auto child = Process::Start(command[0], {command.begin() + 1, command.end()}, "/dev/stderr",
                               STDOUT_FILENO);
@@ -62,16 +62,19 @@ int Main(std::vector<std::string> command) {
     std::cerr << child.status().message() << "\n";
     return 1;
   }
-  const std::optional<int> end = (*child)->Wait(kPatience);
-  const bool unharmed = (*cluster)->members() == before;
-  const bool good = end && WIFEXITED(*end) && WEXITSTATUS(*end) == 0;
-  if (good && unharmed) return 0;
+  const std::optional<int> wait_status = (*child)->Wait(kPatience);
+  const bool same_processes = (*cluster)->member_pids() == before;
+  const bool command_passed =
+      wait_status && WIFEXITED(*wait_status) && WEXITSTATUS(*wait_status) == 0;
+  if (command_passed && same_processes) return 0;
   std::cerr << (*cluster)->Logs();
-  if (!end) std::cerr << command[0] << " has not ended in time\n";
-  if (!unharmed) std::cerr << "a process of the cluster ended meanwhile\n";
-  if (end && WIFSIGNALED(*end))
-    std::cerr << command[0] << " died of signal " << WTERMSIG(*end) << "\n";
-  return end && WIFEXITED(*end) && WEXITSTATUS(*end) != 0 ? WEXITSTATUS(*end) : 1;
+  if (!wait_status) std::cerr << command[0] << " has not ended in time\n";
+  if (!same_processes) std::cerr << "a process of the cluster ended meanwhile\n";
+  if (wait_status && WIFSIGNALED(*wait_status))
+    std::cerr << command[0] << " died of signal " << WTERMSIG(*wait_status) << "\n";
+  return wait_status && WIFEXITED(*wait_status) && WEXITSTATUS(*wait_status) != 0
+             ? WEXITSTATUS(*wait_status)
+             : 1;
 }
 
 }  // namespace
