@@ -33,8 +33,8 @@ struct InferContext {
 };
 // Infers shape, dtype and weak flag of each result. Shardings and manual axes types come from the
 // rules `sharding` and `varying` of OpDef. An op with regions infers complete types itself; its
-// `sharding` and `varying` are then the rule `Inferred` (ops/rules/family.h), which changes
-// nothing.
+// `sharding` and `varying` are then the rule `KeepInferredTypes` (ops/rules/family.h), which
+// changes nothing.
 using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
 // Adds to `out`, the types that inference returned, their Explicit shardings or their manual axes
 // types.

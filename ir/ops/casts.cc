@@ -61,10 +61,10 @@ consteval OpDef CastOp(OpDef d) {
   d.attrs = kAxesAttrs;
   d.lowering = Lowering::kAlias;
   d.infer = InferCast;
-  d.factors = Pointwise;
+  d.factors = PointwiseFactors;
   d.sharding = Derived{};
   d.jvp = Derived{};
-  d.batch = BatchElementwise;
+  d.batch = BatchSameOp;
   d.partition = Refused{"a cast is already a per-shard op"};
   d.cost = NoCost;
   d.eval = EvalCast;

@@ -45,7 +45,7 @@ absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
   if (ContainsAll(set, axes)) return absl::OkStatus();
   if (!Disjoint(t.NonInvaryingAxes(), axes) && !ContainsAll(t.unreduced, axes) &&
       !ContainsAll(t.reduced, axes))
-    return MakeError(ErrorKind::kValueError, MixedStates(c.def.lax_name, t, axes));
+    return MakeError(ErrorKind::kValueError, MixedStatesMessage(c.def.lax_name, t, axes));
   for (const std::string& a : axes)
     if (t.unreduced.contains(a) || t.reduced.contains(a))
       return ValueError(c, "cannot accept args which are ",
@@ -414,7 +414,7 @@ Value FirstDimOver(Value x, const AxisList& axes) {
 // `x`, whose dim 0 is the batch, as a batched result, sharded as the batch is.
 Value BatchFirst(const RuleContext& c, absl::Span<const int> dims) {
   if (dims[0] >= 0) return FirstDimOver(MoveDim(c.in[0], dims[0], 0), {});
-  return BroadcastNewDim(Pvary(c.in[0], walk::CutMissing(c.batch, c.in[0])), 0, c.batch.size);
+  return BroadcastNewDim(Pvary(c.in[0], walk::MissingSpmdAxes(c.batch, c.in[0])), 0, c.batch.size);
 }
 Batched FirstIsBatch(const RuleContext& c, Value x) {
   return {{FirstDimOver(x, c.batch.sharding)}, {0}};
@@ -778,12 +778,12 @@ consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
                      .lax_name = name,
                      .attrs = kAxesAttrs,
                      .infer = InferPextremum,
-                     .factors = Pointwise,
+                     .factors = PointwiseFactors,
                      .varying = BecomesInvarying,
                      .jvp = Refused{"the coordinate that gave the result is not kept; use "
                                     "all_gather and a local max or min"},
                      .transpose = Refused{"the op is not linear"},
-                     .batch = BatchElementwise,
+                     .batch = BatchSameOp,
                      .batch_along = ReduceAlongBatch,
                      .eval_shards = EvalReduce,
                      .reduce = kind,
@@ -796,10 +796,10 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .lax_name = "psum",
                                 .attrs = kAxesAttrs,
                                 .infer = InferPsum,
-                                .factors = Pointwise,
+                                .factors = PointwiseFactors,
                                 .varying = SumStates,
                                 .transpose = PsumTranspose,
-                                .batch = BatchElementwise,
+                                .batch = BatchSameOp,
                                 .batch_along = ReduceAlongBatch,
                                 .eval_shards = EvalReduce,
                                 .reduce = ReduceKind::kSum,
@@ -833,10 +833,10 @@ const OpDef kPpermute = Collective({.name = "ppermute",
                                     .lax_name = "ppermute",
                                     .attrs = kPermuteAttrs,
                                     .infer = InferPpermute,
-                                    .factors = Pointwise,
+                                    .factors = PointwiseFactors,
                                     .varying = StaysVarying,
                                     .transpose = PpermuteTranspose,
-                                    .batch = BatchElementwise,
+                                    .batch = BatchSameOp,
                                     .batch_along = PermuteAlongBatch,
                                     .eval_shards = EvalPpermute,
                                     .collective = CollectiveKind::kPermute});
@@ -877,7 +877,7 @@ namespace {
 // is in several states along them.
 Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
-  ThrowIfError(ops::CheckBound(def.lax_name, scope, axes));
+  ThrowIfError(ops::CheckAxesAreBound(def.lax_name, scope, axes));
   const AxisList mesh_axes = ops::MeshAxesAmong(scope, axes);
   if (!scope.check_vma || ops::ContainsAll(x.type().varying, mesh_axes)) return x;
   // A sum takes unreduced operands as they are. The inference of the other ops refuses such
@@ -886,7 +886,7 @@ Value Varying(Value x, const AxisList& axes, const OpDef& def) {
       ops::ContainsAll(x.type().reduced, mesh_axes))
     return x;
   if (!ops::Disjoint(x.type().NonInvaryingAxes(), mesh_axes))
-    Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), mesh_axes));
+    Throw(ErrorKind::kValueError, ops::MixedStatesMessage(def.lax_name, x.type(), mesh_axes));
   return Pvary(x, AxisSet(mesh_axes.begin(), mesh_axes.end()));
 }
 

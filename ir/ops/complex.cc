@@ -87,7 +87,7 @@ std::vector<Value> TransposeComplex(const RuleContext&, Values cts,
 consteval OpDef PartOp(OpDef d) {
   d.family = Family::kElementwise;
   d.lowering = Lowering::kIndexMap;
-  d.factors = Pointwise;
+  d.factors = PointwiseFactors;
   d.sharding = Derived{};
   d.varying = Derived{};
   d.jvp = Derived{};

@@ -42,7 +42,7 @@ Types InferConcatenate(const InferContext& c) {
 }
 
 Signature ConcatenateFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   const int64_t dim = c.attrs.Int("dimension");
   s.factors[dim].kind = FactorKind::kReplicated;
   for (size_t i = 0; i < c.in.size(); ++i)
@@ -168,7 +168,7 @@ Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
 }
 
 absl::Status PadSharding(const InferContext& c, std::vector<Type>* out) {
-  return KeepWhereDivisible(c, "padding", &(*out)[0]);
+  return KeepShardingIfDivisible(c, "padding", &(*out)[0]);
 }
 
 DimList Negated(DimList list) {

@@ -101,7 +101,7 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
 // each shard then has one term of the sum. The errors are JAX's.
 absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
   const Type &x = c.in[0], &y = c.in[1];
   const OperandDims l = OperandDimsOf(c.attrs, true, x.rank()),
                     r = OperandDimsOf(c.attrs, false, y.rank());

@@ -34,7 +34,7 @@ Types InferCumulative(const InferContext& c) {
 }
 
 Signature CumulativeFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   s.factors[DimOf(c.attrs)].kind = FactorKind::kPermutation;
   return s;
 }
@@ -46,7 +46,7 @@ absl::Status CumulativeSharding(const InferContext& c, std::vector<Type>* out) {
     return ShardingError(c, "Input should be unsharded over the axis being reduced, but dim ", dim,
                          " of ", c.in[0].ToString(),
                          " is sharded; reshard the operand to leave it whole");
-  return ShardingOfFirst(c, out);
+  return SameShardingAsFirst(c, out);
 }
 
 Batched BatchCumulative(const RuleContext& c, absl::Span<const int> dims, int64_t) {

@@ -60,8 +60,8 @@ constexpr OpDef kConstant = Movement({.name = "constant",
                                       .num_operands = 0,
                                       .attrs = kConstantAttrs,
                                       .infer = InferConstant,
-                                      .factors = Pointwise,
-                                      .varying = Inferred,
+                                      .factors = PointwiseFactors,
+                                      .varying = KeepInferredTypes,
                                       .transpose = Refused{"it has no operands"},
                                       .batch = SameForAll,
                                       .partition = PartitionConstant,
@@ -116,8 +116,8 @@ constexpr OpDef kIota = Movement({.name = "iota",
                                   .num_operands = 0,
                                   .attrs = kIotaAttrs,
                                   .infer = InferIota,
-                                  .factors = Pointwise,
-                                  .varying = Inferred,
+                                  .factors = PointwiseFactors,
+                                  .varying = KeepInferredTypes,
                                   .transpose = Refused{"it has no operands"},
                                   .batch = SameForAll,
                                   .partition = PartitionIota,
@@ -147,7 +147,7 @@ bool Expands(const Type& x, const Type& out, const DimList& at, int d) {
 
 Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   s.operands = {TensorFactors{}};
   for (int d = 0; d < c.in[0].rank(); ++d) {
     int factor = static_cast<int>(at[d]);
@@ -162,7 +162,7 @@ Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
 
 absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
   if (given) return absl::OkStatus();
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
   t.sharding.resize(t.rank());
@@ -240,7 +240,7 @@ constexpr OpDef kBroadcastInDim = Movement({.name = "broadcast_in_dim",
                                             .varying = BroadcastStates,
                                             .transpose = TransposeBroadcast,
                                             .batch = BatchBroadcast,
-                                            .localize = LocalShape,
+                                            .localize = LocalShapeAttrs,
                                             .index_map = BroadcastMap});
 
 // ---- reshape: the same elements, row-major, under another shape. ----
@@ -348,7 +348,7 @@ Signature ReshapeFactors(const InferContext& c, absl::Span<const Type> out) {
 // of factors that the axes of the result's dims cannot express.
 absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
   const Type& x = c.in[0];
   if (given) {
     const PartitionSpec &spec = c.attrs.Spec("out_sharding"), of = SpecOf(x);
@@ -423,7 +423,7 @@ constexpr OpDef kReshape = Movement({.name = "reshape",
                                      .sharding = ReshapeSharding,
                                      .transpose = TransposeReshape,
                                      .batch = BatchReshape,
-                                     .localize = LocalShape,
+                                     .localize = LocalShapeAttrs,
                                      .index_map = ReshapeMap});
 
 // ---- transpose: result dim i is operand dim permutation[i]. ----
@@ -439,7 +439,7 @@ Types InferTranspose(const InferContext& c) {
 }
 
 Signature TransposeFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   for (size_t i = 0; i < s.results[0].size(); ++i)
     s.operands[0][c.attrs.Ints("permutation")[i]] = s.results[0][i];
   return s;
@@ -515,7 +515,7 @@ Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
 }
 
 absl::Status SliceSharding(const InferContext& c, std::vector<Type>* out) {
-  return KeepWhereDivisible(c, "slicing", &(*out)[0]);
+  return KeepShardingIfDivisible(c, "slicing", &(*out)[0]);
 }
 
 // Pads the cotangent with zeros to the operand's shape.
@@ -592,7 +592,7 @@ Types InferReverse(const InferContext& c) {
 }
 
 Signature ReverseFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kPermutation;
   return s;
 }
@@ -639,7 +639,7 @@ constexpr OpDef kReverse = Movement({.name = "reverse",
                                      .attrs = kReverseAttrs,
                                      .infer = InferReverse,
                                      .factors = ReverseFactors,
-                                     .sharding = ShardingOfFirst,
+                                     .sharding = SameShardingAsFirst,
                                      .transpose = TransposeReverse,
                                      .batch = BatchReverse,
                                      .exchange = ExchangeReversed,

@@ -24,15 +24,16 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 constexpr int64_t kSizeMax = 16384;
 
 absl::Status CheckSize(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
-  if (std::min(RowsOf(c.in[0]), ColsOf(c.in[0])) <= kSizeMax) return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(CheckSizeForLapack(c));
+  if (std::min(NumRows(c.in[0]), NumCols(c.in[0])) <= kSizeMax) return absl::OkStatus();
   return ValueError(c, "the operand is ", c.in[0].ToString(), "; expected matrices of at most ",
                     kSizeMax, " rows or columns");
 }
 
 // Returns 1 / differences off the diagonal, and 0 on it.
 Value Inverses(Value differences) {
-  const Value zero = Zeros(differences.builder(), differences.type()), on = OnDiagonal(differences);
+  const Value zero = Zeros(differences.builder(), differences.type()),
+              on = DiagonalMask(differences);
   const Value safe = Select(on, FullLike(differences, 1), differences);
   return Select(on, zero, Div(FullLike(differences, 1), safe));
 }
@@ -44,7 +45,7 @@ Types InferEigh(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
   return std::vector<Type>{MakeType(a.dtype, a.shape),
-                           WithBatchDimsOfFirst(c, RealDType(a.dtype), {ColsOf(a)})};
+                           WithBatchDimsOfFirst(c, RealDType(a.dtype), {NumCols(a)})};
 }
 
 // With m = v^H da v, dw is the diagonal of m, and dv = v (m / (w of the column - w of the row)).
@@ -53,8 +54,8 @@ std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
   const Value da = Symmetrized(tangents[0], c.attrs.Bool("lower"));
   const Value da_v = Matmul(da, v);
   const Value m = Matmul(Adjoint(v), da_v);
-  const Value re = RealPart(m), columns = AsRows(w, re);
-  const Value f = Inverses(columns - AsColumns(w, re));
+  const Value re = RealPart(m), columns = RepeatAsRows(w, re);
+  const Value f = Inverses(columns - RepeatAsColumns(w, re));
   const Value dv = Matmul(v, Scaled(f, m));
   return {dv, DiagonalOf(re)};
 }
@@ -62,18 +63,18 @@ std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
 Arrays EvalEigh(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const bool lower = c.attrs.Bool("lower");
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   return ForEachMatrix(
-      c, in[0].dtype(), CountOf(in[0].shape()), out,
+      c, in[0].dtype(), NumMatrices(in[0].shape()), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ColumnsOf<T>(in[0], index, n, n);
-        auto* const w = At<lapack::Part<T>>(&out[1], index, n);
+        std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n);
+        auto* const w = MatrixData<lapack::Part<T>>(&out[1], index, n);
         const int size = static_cast<int>(n);
         if (!AllFinite(a) || lapack.Syevd(lower ? 'L' : 'U', size, a.data(), size, w) != 0) {
           FillWithNan(a.data(), n * n);
           FillWithNan(w, n);
         }
-        PutColumns(a, n, n, n, &out[0], index);
+        PutColumnMajor(a, n, n, n, &out[0], index);
       });
 }
 
@@ -86,7 +87,7 @@ Types InferSvd(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
-  const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
+  const int64_t m = NumRows(a), n = NumCols(a), k = std::min(m, n);
   const bool full = c.attrs.Bool("full_matrices");
   if (c.attrs.Has("algorithm") && c.attrs.Str("algorithm") != "QR")
     return ValueError(c, "algorithm is '", c.attrs.Str("algorithm"),
@@ -108,7 +109,7 @@ std::string_view AlgorithmOf(const Attrs& attrs) {
 // the imaginary part of x's diagonal over s.
 std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
-  const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
+  const int64_t m = NumRows(a), n = NumCols(a), k = std::min(m, n);
   const bool vectors = c.attrs.Bool("compute_uv");
   if (vectors && c.attrs.Bool("full_matrices") && m != n)
     ThrowRefused(
@@ -123,14 +124,14 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const Value x = Matmul(Adjoint(u), da_v);
   const Value re = RealPart(x);
   if (!vectors) return {DiagonalOf(re)};
-  const Value of_column = AsRows(s, re), of_row = AsColumns(s, re);
+  const Value of_column = RepeatAsRows(s, re), of_row = RepeatAsColumns(s, re);
   const Value sum = of_column + of_row;
   const Value f = Inverses(sum * (of_column - of_row));
   const Value xs = Scaled(of_column, x), sx = Scaled(of_row, x);
   Value turned = Scaled(f, xs + Adjoint(xs));
   if (IsComplex(x.dtype())) {
     const Value zero = Zeros(s.builder(), re.type()), none = Compare(of_row, zero, "EQ");
-    const Value safe = Select(none, FullLike(re, 1), of_row), on = OnDiagonal(re);
+    const Value safe = Select(none, FullLike(re, 1), of_row), on = DiagonalMask(re);
     const Value turn = Select(on, Imag(x) / safe, zero);
     turned = turned + Complex(zero, Select(none, zero, turn));
   }
@@ -139,7 +140,7 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const auto beyond = [&](Value image, Value span) {
     const Value within = Matmul(span, Matmul(Adjoint(span), image));
     const Value rest = image - within;
-    return Over(rest, AsRows(s, RealPart(rest)));
+    return Over(rest, RepeatAsRows(s, RealPart(rest)));
   };
   if (m > k) du = du + beyond(da_v, u);
   if (n > k) {
@@ -158,7 +159,7 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const bool vectors = c.attrs.Bool("compute_uv"), full = c.attrs.Bool("full_matrices");
   const bool by_qr = c.attrs.Has("algorithm");
   const int64_t of_u = !vectors ? 0 : full ? m : k, of_v = !vectors ? 0 : full ? n : k;
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   if (k == 0 && full && vectors) {  // without rows or columns, u and vt are identities
     for (size_t r = 1; r < out.size(); ++r) {
       const int64_t side = out[r].shape().back();
@@ -167,10 +168,10 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
     }
   }
   return ForEachMatrix(
-      c, in[0].dtype(), CountOf(shape), out,
+      c, in[0].dtype(), NumMatrices(shape), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ColumnsOf<T>(in[0], index, m, n), u(m * of_u), vt(of_v * n);
-        auto* const s = At<lapack::Part<T>>(&out[0], index, k);
+        std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), u(m * of_u), vt(of_v * n);
+        auto* const s = MatrixData<lapack::Part<T>>(&out[0], index, k);
         const auto ld = [](int64_t rows) { return static_cast<int>(std::max<int64_t>(rows, 1)); };
         const char job = !vectors ? 'N' : full ? 'A' : 'S';
         const auto solve = by_qr ? &lapack::Routines<T>::Gesvd : &lapack::Routines<T>::Gesdd;
@@ -182,8 +183,8 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
           FillWithNan(vt.data(), of_v * n);
         }
         if (!vectors) return;
-        PutColumns(u, m, m, of_u, &out[1], index);
-        PutColumns(vt, of_v, of_v, n, &out[2], index);
+        PutColumnMajor(u, m, m, of_u, &out[1], index);
+        PutColumnMajor(vt, of_v, of_v, n, &out[2], index);
       });
 }
 
@@ -203,7 +204,7 @@ Types InferEig(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
   const DType dtype = ComplexDType(a.dtype);
-  std::vector<Type> out = {WithBatchDimsOfFirst(c, dtype, {ColsOf(a)})};
+  std::vector<Type> out = {WithBatchDimsOfFirst(c, dtype, {NumCols(a)})};
   for (const char* const side : {"compute_left_eigenvectors", "compute_right_eigenvectors"})
     if (c.attrs.Bool(side)) out.push_back(MakeType(dtype, a.shape));
   return out;
@@ -217,12 +218,12 @@ Value SumOfRows(Value x) { return ReduceSum(x, {x.rank() - 2}); }
 std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   const Value solved = SolvedByLu(v, da);
   const Value p = Matmul(solved, v);
-  const Value columns = AsRows(w, p);
-  const Value f = Inverses(columns - AsColumns(w, p));
+  const Value columns = RepeatAsRows(w, p);
+  const Value f = Inverses(columns - RepeatAsColumns(w, p));
   const Value u = Matmul(v, f * p);
   const Value size = Abs(v);
   const int rows = v.rank() - 2;
-  const Value largest = AsRows(ArgMax(size, rows), size);
+  const Value largest = RepeatAsRows(ArgMax(size, rows), size);
   const Value place = ShardedLike(Iota(v.builder(), DType::kS32, v.shape(), rows), largest.type());
   const Value here = Compare(place, largest, "EQ"), zero = Zeros(v.builder(), size.type());
   const Value u_re = Real(u), u_im = Imag(u), v_re = Real(v), v_im = Imag(v);
@@ -231,7 +232,7 @@ std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   const Value of_u = SumOfRows(Select(here, u_im, zero));
   const Value turned = of_u / SumOfRows(Select(here, v_re, zero));
   const Value less = -along;
-  const Value by = AsRows(Complex(less, -turned), v);
+  const Value by = RepeatAsRows(Complex(less, -turned), v);
   const Value dw = DiagonalOf(p);
   return {dw, u + v * by};
 }
@@ -271,13 +272,13 @@ Arrays EvalEig(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const bool left = c.attrs.Bool("compute_left_eigenvectors"),
              right = c.attrs.Bool("compute_right_eigenvectors");
-  std::vector<Array> out = ResultsOf(c);
-  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+  std::vector<Array> out = ResultBuffers(c);
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(in[0].shape()), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
                          using Number = std::complex<lapack::Part<T>>;
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n);
                          std::vector<Number> vl(left ? n * n : 1), vr(right ? n * n : 1);
-                         Number* const w = At<Number>(&out[0], index, n);
+                         Number* const w = MatrixData<Number>(&out[0], index, n);
                          const int size = static_cast<int>(n);
                          if (!AllFinite(a) || lapack.Geev(left, right, size, a.data(), size, w,
                                                           vl.data(), size, vr.data(), size) != 0) {
@@ -285,8 +286,8 @@ Arrays EvalEig(const EvalContext& c, absl::Span<const Array> in) {
                            FillWithNan(vl.data(), static_cast<int64_t>(vl.size()));
                            FillWithNan(vr.data(), static_cast<int64_t>(vr.size()));
                          }
-                         if (left) PutColumns(vl, n, n, n, &out[1], index);
-                         if (right) PutColumns(vr, n, n, n, &out[left ? 2 : 1], index);
+                         if (left) PutColumnMajor(vl, n, n, n, &out[1], index);
+                         if (right) PutColumnMajor(vr, n, n, n, &out[left ? 2 : 1], index);
                        });
 }
 
@@ -295,7 +296,7 @@ constexpr AttrSpec kEigAttrs[] = {{"compute_left_eigenvectors", AttrKind::kBool}
                                   {"enable_eigvec_derivs", AttrKind::kBool}};
 
 int64_t EigenScratch(const InferContext& c, absl::Span<const Type> out) {
-  const int64_t n = ColsOf(c.in[0]);
+  const int64_t n = NumCols(c.in[0]);
   const double more =
       c.in[0].dtype == DType::kF32   ? lapack::Routines<float>::MoreOfEigenvalues(n)
       : c.in[0].dtype == DType::kF64 ? lapack::Routines<double>::MoreOfEigenvalues(n)
@@ -317,18 +318,18 @@ Types InferSchur(const InferContext& c) {
 Arrays EvalSchur(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const bool vectors = c.attrs.Bool("compute_schur_vectors");
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   return ForEachMatrix(
-      c, in[0].dtype(), CountOf(in[0].shape()), out,
+      c, in[0].dtype(), NumMatrices(in[0].shape()), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ColumnsOf<T>(in[0], index, n, n), q(vectors ? n * n : 1);
+        std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n), q(vectors ? n * n : 1);
         const int size = static_cast<int>(n);
         if (!AllFinite(a) || lapack.Gees(vectors, size, a.data(), size, q.data(), size) != 0) {
           FillWithNan(a.data(), n * n);
           FillWithNan(q.data(), static_cast<int64_t>(q.size()));
         }
-        PutColumns(a, n, n, n, &out[0], index);
-        if (vectors) PutColumns(q, n, n, n, &out[1], index);
+        PutColumnMajor(a, n, n, n, &out[0], index);
+        if (vectors) PutColumnMajor(q, n, n, n, &out[1], index);
       });
 }
 
@@ -340,7 +341,7 @@ constexpr AttrSpec kSchurAttrs[] = {{"compute_schur_vectors", AttrKind::kBool}};
 // the factors of the reflectors. ----
 
 absl::Status CheckNotEmpty(const InferContext& c) {
-  if (ColsOf(c.in[0]) > 0) return absl::OkStatus();
+  if (NumCols(c.in[0]) > 0) return absl::OkStatus();
   return ValueError(c, "operand 0 is ", c.in[0].ToString(),
                     "; expected matrices of at least one row");
 }
@@ -350,19 +351,19 @@ Types InferHessenberg(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckNotEmpty(c));
   const Type& a = c.in[0];
   return std::vector<Type>{MakeType(a.dtype, a.shape),
-                           WithBatchDimsOfFirst(c, a.dtype, {ColsOf(a) - 1})};
+                           WithBatchDimsOfFirst(c, a.dtype, {NumCols(a) - 1})};
 }
 
 Arrays EvalHessenberg(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
-  std::vector<Array> out = ResultsOf(c);
-  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+  std::vector<Array> out = ResultBuffers(c);
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(in[0].shape()), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n), taus(n);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n), taus(n);
                          const int size = static_cast<int>(n);
                          lapack.Gehrd(size, a.data(), size, taus.data());
-                         PutColumns(a, n, n, n, &out[0], index);
-                         std::copy_n(taus.data(), n - 1, At<T>(&out[1], index, n - 1));
+                         PutColumnMajor(a, n, n, n, &out[0], index);
+                         std::copy_n(taus.data(), n - 1, MatrixData<T>(&out[1], index, n - 1));
                        });
 }
 
@@ -370,7 +371,7 @@ Types InferTridiagonal(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckNotEmpty(c));
   const Type& a = c.in[0];
-  const int64_t n = ColsOf(a);
+  const int64_t n = NumCols(a);
   const DType real = RealDType(a.dtype);
   return std::vector<Type>{MakeType(a.dtype, a.shape), WithBatchDimsOfFirst(c, real, {n}),
                            WithBatchDimsOfFirst(c, real, {n - 1}),
@@ -380,18 +381,18 @@ Types InferTridiagonal(const InferContext& c) {
 Arrays EvalTridiagonal(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const char uplo = c.attrs.Bool("lower") ? 'L' : 'U';
-  std::vector<Array> out = ResultsOf(c);
-  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+  std::vector<Array> out = ResultBuffers(c);
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(in[0].shape()), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
                          using Real = lapack::Part<T>;
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n), taus(n);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n), taus(n);
                          std::vector<Real> off(n);
                          const int size = static_cast<int>(n);
-                         lapack.Sytrd(uplo, size, a.data(), size, At<Real>(&out[1], index, n),
-                                      off.data(), taus.data());
-                         PutColumns(a, n, n, n, &out[0], index);
-                         std::copy_n(off.data(), n - 1, At<Real>(&out[2], index, n - 1));
-                         std::copy_n(taus.data(), n - 1, At<T>(&out[3], index, n - 1));
+                         lapack.Sytrd(uplo, size, a.data(), size,
+                                      MatrixData<Real>(&out[1], index, n), off.data(), taus.data());
+                         PutColumnMajor(a, n, n, n, &out[0], index);
+                         std::copy_n(off.data(), n - 1, MatrixData<Real>(&out[2], index, n - 1));
+                         std::copy_n(taus.data(), n - 1, MatrixData<T>(&out[3], index, n - 1));
                        });
 }
 

@@ -16,7 +16,7 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-int64_t ShorterOf(const Type& t) { return std::min(RowsOf(t), ColsOf(t)); }
+int64_t ShorterOf(const Type& t) { return std::min(NumRows(t), NumCols(t)); }
 Value LeadingBlock(Value x, int64_t rows, int64_t cols) {
   Dims limit = x.shape();
   limit[x.rank() - 2] = rows;
@@ -33,7 +33,7 @@ Types InferLu(const InferContext& c) {
   const Type& a = c.in[0];
   return std::vector<Type>{MakeType(a.dtype, a.shape),
                            WithBatchDimsOfFirst(c, DType::kS32, {ShorterOf(a)}),
-                           WithBatchDimsOfFirst(c, DType::kS32, {RowsOf(a)})};
+                           WithBatchDimsOfFirst(c, DType::kS32, {NumRows(a)})};
 }
 
 // Returns x padded with zeros at the end, to n x n.
@@ -51,11 +51,11 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   const int64_t m = packed.dim(packed.rank() - 2), n = packed.dim(packed.rank() - 1),
                 k = std::min(m, n);
   Value l = Completed(Tril(LeadingBlock(packed, m, k), -1), m);
-  const Value on = OnDiagonal(l);
+  const Value on = DiagonalMask(l);
   l = Select(on, FullLike(l, 1), l);
   Value u = Completed(Triu(LeadingBlock(packed, k, n)), n);
   if (n > k) {
-    const Value beyond = OnDiagonal(u, k);
+    const Value beyond = DiagonalMask(u, k);
     u = Select(beyond, FullLike(u, 1), u);
   }
   const Value da = TakeRows(tangents[0], c.out[2]);
@@ -119,12 +119,12 @@ absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack
 Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   if (n == 0)  // the rows stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % m));
   // The size from which a single matrix is worth sharing among threads.
   constexpr int64_t kLargeMin = 512;
-  const int64_t count = CountOf(shape);
+  const int64_t count = NumMatrices(shape);
   absl::Status stopped;
   TESSERA_ASSIGN_OR_RETURN(
       std::vector<Array> done,
@@ -132,18 +132,18 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
                     [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
                       std::vector<int> swaps(k);
                       if (k >= kLargeMin && count == 1) {
-                        T* const a = At<T>(&out[0], 0, m * n);
+                        T* const a = MatrixData<T>(&out[0], 0, m * n);
                         std::copy_n(reinterpret_cast<const T*>(in[0].data()), m * n, a);
                         stopped = FactorLarge(c, lapack, m, n, a, swaps.data());
                         if (!stopped.ok()) return;
                       } else {
-                        std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
+                        std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n);
                         lapack.Getrf(static_cast<int>(m), static_cast<int>(n), a.data(),
                                      static_cast<int>(m), swaps.data());
-                        PutColumns(a, m, m, n, &out[0], index);
+                        PutColumnMajor(a, m, m, n, &out[0], index);
                       }
-                      auto* const pivots = At<int32_t>(&out[1], index, k);
-                      auto* const rows = At<int32_t>(&out[2], index, m);
+                      auto* const pivots = MatrixData<int32_t>(&out[1], index, k);
+                      auto* const rows = MatrixData<int32_t>(&out[2], index, m);
                       std::iota(rows, rows + m, 0);
                       for (int64_t i = 0; i < k; ++i) {
                         pivots[i] = swaps[i] - 1;
@@ -158,7 +158,7 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
 
 Types InferGeqrf(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
-  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
+  TESSERA_RETURN_IF_ERROR(CheckSizeForLapack(c));
   const Type& a = c.in[0];
   return std::vector<Type>{MakeType(a.dtype, a.shape),
                            WithBatchDimsOfFirst(c, a.dtype, {ShorterOf(a)})};
@@ -167,22 +167,23 @@ Types InferGeqrf(const InferContext& c) {
 Arrays EvalGeqrf(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back();
-  std::vector<Array> out = ResultsOf(c);
-  return ForEachMatrix(c, in[0].dtype(), CountOf(shape), out,
+  std::vector<Array> out = ResultBuffers(c);
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(shape), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n);
                          lapack.Geqrf(static_cast<int>(m), static_cast<int>(n), a.data(),
-                                      static_cast<int>(m), At<T>(&out[1], index, std::min(m, n)));
-                         PutColumns(a, m, m, n, &out[0], index);
+                                      static_cast<int>(m),
+                                      MatrixData<T>(&out[1], index, std::min(m, n)));
+                         PutColumnMajor(a, m, m, n, &out[0], index);
                        });
 }
 
 Types InferGeqp3(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
-  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
+  TESSERA_RETURN_IF_ERROR(CheckSizeForLapack(c));
   const Type &a = c.in[0], &first = c.in[1];
   if (first.dtype != DType::kS32 ||
-      first.shape != WithBatchDimsOfFirst(c, DType::kS32, {ColsOf(a)}).shape)
+      first.shape != WithBatchDimsOfFirst(c, DType::kS32, {NumCols(a)}).shape)
     return TypeError(c, "a is ", a.ToString(), " and its pivots are ", first.ToString(),
                      "; expected an s32 for each column");
   return std::vector<Type>{MakeType(a.dtype, a.shape), MakeType(DType::kS32, first.shape),
@@ -192,17 +193,17 @@ Types InferGeqp3(const InferContext& c) {
 Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back();
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   if (m == 0)  // the columns stay where they are
     for (int64_t i = 0; i < out[1].num_elements(); ++i)
       out[1].Set(i, static_cast<double>(i % n + 1));
-  return ForEachMatrix(c, in[0].dtype(), CountOf(shape), out,
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(shape), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
-                         int32_t* const pivots = At<int32_t>(&out[1], index, n);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n);
+                         int32_t* const pivots = MatrixData<int32_t>(&out[1], index, n);
                          std::copy_n(reinterpret_cast<const int32_t*>(in[1].data()) + index * n, n,
                                      pivots);
-                         T* const taus = At<T>(&out[2], index, std::min(m, n));
+                         T* const taus = MatrixData<T>(&out[2], index, std::min(m, n));
                          if (AllFinite(a)) {
                            lapack.Geqp3(static_cast<int>(m), static_cast<int>(n), a.data(),
                                         static_cast<int>(m), pivots, taus);
@@ -211,16 +212,16 @@ Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
                            FillWithNan(a.data(), m * n);
                            FillWithNan(taus, std::min(m, n));
                          }
-                         PutColumns(a, m, m, n, &out[0], index);
+                         PutColumnMajor(a, m, m, n, &out[0], index);
                        });
 }
 
 Types InferHouseholderProduct(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
-  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
+  TESSERA_RETURN_IF_ERROR(CheckSizeForLapack(c));
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 1, 1));
   const Type &a = c.in[0], &taus = c.in[1];
-  const int64_t m = RowsOf(a), n = ColsOf(a);
+  const int64_t m = NumRows(a), n = NumCols(a);
   if (m < n)
     return ValueError(c, "a is ", a.ToString(), "; expected at least as many rows as columns");
   if (taus.rank() != a.rank() - 1 ||
@@ -234,14 +235,14 @@ Types InferHouseholderProduct(const InferContext& c) {
 Arrays EvalHouseholderProduct(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = in[1].shape().back();
-  std::vector<Array> out = ResultsOf(c);
-  return ForEachMatrix(c, in[0].dtype(), CountOf(shape), out,
+  std::vector<Array> out = ResultBuffers(c);
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(shape), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n);
                          lapack.Orgqr(static_cast<int>(m), static_cast<int>(n), static_cast<int>(k),
                                       a.data(), static_cast<int>(m),
                                       reinterpret_cast<const T*>(in[1].data()) + index * k);
-                         PutColumns(a, m, m, n, &out[0], index);
+                         PutColumnMajor(a, m, m, n, &out[0], index);
                        });
 }
 
@@ -252,12 +253,12 @@ bool IsPivoting(const Attrs& attrs) { return attrs.Has("pivoting") && attrs.Bool
 
 Types InferQr(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
-  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
+  TESSERA_RETURN_IF_ERROR(CheckSizeForLapack(c));
   const Type& a = c.in[0];
-  const int64_t m = RowsOf(a), k = c.attrs.Bool("full_matrices") ? m : ShorterOf(a);
+  const int64_t m = NumRows(a), k = c.attrs.Bool("full_matrices") ? m : ShorterOf(a);
   std::vector<Type> out = {WithBatchDimsOfFirst(c, a.dtype, {m, k}),
-                           WithBatchDimsOfFirst(c, a.dtype, {k, ColsOf(a)})};
-  if (IsPivoting(c.attrs)) out.push_back(WithBatchDimsOfFirst(c, DType::kS32, {ColsOf(a)}));
+                           WithBatchDimsOfFirst(c, a.dtype, {k, NumCols(a)})};
+  if (IsPivoting(c.attrs)) out.push_back(WithBatchDimsOfFirst(c, DType::kS32, {NumCols(a)}));
   return out;
 }
 
@@ -270,7 +271,7 @@ std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
   const Value below = Tril(y, -1);
   Value w = below - Adjoint(below);
   if (IsComplex(y.dtype())) {
-    const Value im = Imag(y), on = OnDiagonal(im), zero = Zeros(im.builder(), im.type());
+    const Value im = Imag(y), on = DiagonalMask(im), zero = Zeros(im.builder(), im.type());
     const Value diagonal = Select(on, im, zero);
     w = w + Complex(zero, diagonal);
   }
@@ -282,7 +283,7 @@ std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
 // there are not unique, and their tangents are chosen as in the paper on the full QR decomposition.
 std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
-  const int64_t m = RowsOf(a), n = ColsOf(a);
+  const int64_t m = NumRows(a), n = NumCols(a);
   const bool pivoting = IsPivoting(c.attrs);
   const Value q = c.out[0], r = c.out[1];
   const Value da = pivoting ? TakeColumns(tangents[0], c.out[2]) : tangents[0];
@@ -309,7 +310,7 @@ std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
   const Value r_first = SliceInDim(r, rows, 0, n);
   const auto [dq, dr] = ThinQrTangents(q_first, r_first, da);
   const Value q11 = SliceInDim(q_first, rows, 0, n), q21 = SliceInDim(q_first, rows, n, m);
-  const Value on = OnDiagonal(q11), one = FullLike(q11, 1);
+  const Value on = DiagonalMask(q11), one = FullLike(q11, 1);
   const Value less = Select(on, q11 - one, q11);
   const Value z_adjoint = SolvedByLu(less, Adjoint(q21), /*adjoint=*/true);
   const Value z = Adjoint(z_adjoint);
@@ -333,14 +334,15 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n),
                 of_q = c.attrs.Bool("full_matrices") ? m : k;
   const bool pivoting = IsPivoting(c.attrs);
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   if (pivoting && m == 0)  // the columns stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % n));
   // A matrix without columns still has a q, the identity.
-  const int64_t count = n == 0 && of_q > 0 ? out[0].num_elements() / (m * of_q) : CountOf(shape);
+  const int64_t count =
+      n == 0 && of_q > 0 ? out[0].num_elements() / (m * of_q) : NumMatrices(shape);
   return ForEachMatrix(c, in[0].dtype(), count, out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n), taus(k);
+                         std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), taus(k);
                          const auto rows = static_cast<int>(m), cols = static_cast<int>(n);
                          if (n > 0 && pivoting) {
                            std::vector<int> pivots(n);
@@ -351,19 +353,19 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
                              FillWithNan(a.data(), m * n);
                              FillWithNan(taus.data(), k);
                            }
-                           int32_t* const to = At<int32_t>(&out[2], index, n);
+                           int32_t* const to = MatrixData<int32_t>(&out[2], index, n);
                            for (int64_t j = 0; j < n; ++j) to[j] = pivots[j] - 1;
                          } else if (n > 0) {
                            lapack.Geqrf(rows, cols, a.data(), rows, taus.data());
                          }
-                         T* const r = At<T>(&out[1], index, of_q * n);
+                         T* const r = MatrixData<T>(&out[1], index, of_q * n);
                          for (int64_t i = 0; i < of_q; ++i)
                            for (int64_t j = 0; j < n; ++j)
                              r[i * n + j] = j < i ? T{0} : a[j * m + i];
                          a.resize(m * of_q);
                          lapack.Orgqr(rows, static_cast<int>(of_q), static_cast<int>(k), a.data(),
                                       rows, taus.data());
-                         PutColumns(a, m, m, of_q, &out[0], index);
+                         PutColumnMajor(a, m, m, of_q, &out[0], index);
                        });
 }
 

@@ -77,20 +77,20 @@ absl::Status GatherSharding(const InferContext& c, std::vector<Type>* out) {
   t.sharding.assign(t.rank(), {});
   for (int d = 0; d < indices.rank(); ++d)
     if (!indices.axes_of(d).empty() && !Contains(g.operand_to_indices, d))
-      return AskForOutSharding(c, "get");
+      return OutShardingNeededError(c, "get");
   for (int d = 0; d < x.rank(); ++d) {
     const int64_t at = g.operand_to_block[d], batch = g.operand_to_indices[d];
     if (batch >= 0) {
       const std::optional<AxisList> axes =
-          Resolved(x.axes_of(d), indices.axes_of(static_cast<int>(batch)));
-      if (!axes) return AskForOutSharding(c, "get");
+          AgreedAxes(x.axes_of(d), indices.axes_of(static_cast<int>(batch)));
+      if (!axes) return OutShardingNeededError(c, "get");
       t.sharding[g.indices_to_block[batch]] = *axes;
     } else if (!x.axes_of(d).empty()) {
-      if (at < 0 || t.shape[at] != x.shape[d]) return AskForOutSharding(c, "get");
+      if (at < 0 || t.shape[at] != x.shape[d]) return OutShardingNeededError(c, "get");
       t.sharding[at] = x.axes_of(d);
     }
   }
-  if (NamesAxisTwice(t)) return AskForOutSharding(c, "get");
+  if (NamesAxisTwice(t)) return OutShardingNeededError(c, "get");
   Normalize(&t);
   return absl::OkStatus();
 }
@@ -130,9 +130,10 @@ IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
     if (g.operand_to_block[d] >= 0) piece.strides[g.operand_to_block[d]] = strides[d];
     if (g.operand_to_indices[d] >= 0)
       piece.strides[g.indices_to_block[g.operand_to_indices[d]]] = strides[d];
-    if (g.vector_of[d] < 0) continue;
+    if (g.operand_to_entry[d] < 0) continue;
     const int64_t last = x.shape[d] - sizes[d];
-    const int64_t entry = has_vector_dim ? g.vector_of[d] * index_strides[w.index_vector_dim] : 0;
+    const int64_t entry =
+        has_vector_dim ? g.operand_to_entry[d] * index_strides[w.index_vector_dim] : 0;
     if (last > 0 || piece.fills) piece.read.push_back({1, last, strides[d], entry, vector});
   }
   map.pieces = {std::move(piece)};

@@ -121,7 +121,7 @@ absl::Status DynamicSliceStates(const InferContext& c, std::vector<Type>* out) {
 }
 
 absl::Status DynamicSliceSharding(const InferContext& c, std::vector<Type>* out) {
-  return KeepWhereDivisible(c, "dynamic_slice", &(*out)[0]);
+  return KeepShardingIfDivisible(c, "dynamic_slice", &(*out)[0]);
 }
 
 std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
@@ -218,7 +218,7 @@ Types InferDynamicUpdateSlice(const InferContext& c) {
 }
 
 Signature DynamicUpdateSliceFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   for (int d = 0; d < c.in[0].rank(); ++d) {
     if (c.in[1].shape[d] == c.in[0].shape[d]) continue;
     s.factors[d].kind = FactorKind::kReplicated;
@@ -232,7 +232,7 @@ absl::Status DynamicUpdateSliceSharding(const InferContext& c, std::vector<Type>
     return ShardingError(c, "update sharding must be equal to operand sharding, got update ",
                          c.in[1].ToString(), " and operand ", c.in[0].ToString(),
                          "; reshard the update");
-  return ShardingOfFirst(c, out);
+  return SameShardingAsFirst(c, out);
 }
 
 absl::Status DynamicUpdateSliceStates(const InferContext& c, std::vector<Type>* out) {

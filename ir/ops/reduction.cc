@@ -352,7 +352,7 @@ std::vector<Value> PartitionArg(const RuleContext& c, const PartitionContext& p)
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
   if (axes.empty()) return c.b.Emit(c.def, c.in, c.attrs);
   const int64_t n = c.in_types[0].shape[dim];
-  const DType index = IndexTypeFor(n);
+  const DType index = IndexDTypeFor(n);
   Attrs of_block = c.attrs;
   of_block.Set("index_dtype", index);
   const Value local = c.b.Emit1(c.def, c.in, std::move(of_block));

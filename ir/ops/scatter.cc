@@ -227,7 +227,7 @@ std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext
   Attrs attrs = LocalScatterAttrs(c, local);
   const bool sum = c.def.reduce == ReduceKind::kSum, prod = c.def.reduce == ReduceKind::kProd;
   Value to = c.in[0];
-  if (!cut.empty() && sum) to = AddedZeros(to);
+  if (!cut.empty() && sum) to = AdditiveIdentity(to);
   if (!cut.empty() && prod) to = FullLike(to, 1);
   const Value mine = EmitMatched(c.def, {to, local.indices, c.in[2]}, std::move(attrs));
   if (cut.empty()) return {mine};

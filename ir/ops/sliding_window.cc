@@ -94,7 +94,7 @@ absl::Status WindowsSharding(const InferContext& c, std::vector<Type>* out) {
   if (!x.is_sharded()) return absl::OkStatus();
   Type positions = (*out)[0];
   positions.shape.resize(x.rank());
-  TESSERA_RETURN_IF_ERROR(KeepWhereDivisible(c, "reducing windows", &positions));
+  TESSERA_RETURN_IF_ERROR(KeepShardingIfDivisible(c, "reducing windows", &positions));
   (*out)[0].sharding = positions.sharding;
   if (positions.is_sharded()) (*out)[0].sharding.resize((*out)[0].rank());
   return absl::OkStatus();

@@ -31,7 +31,7 @@ std::vector<Value> CholeskyJvp(const RuleContext& c, Values tangents) {
   const Value right = TriangularSolve(
       l, da, {.left_side = false, .lower = true, .transpose = true, .conjugate = true});
   const Value x = TriangularSolve(l, right, {.left_side = true, .lower = true});
-  const Value on = OnDiagonal(x), halved = Scaled(FullLike(RealPart(x), 0.5), x);
+  const Value on = DiagonalMask(x), halved = Scaled(FullLike(RealPart(x), 0.5), x);
   const Value half = Select(on, halved, Tril(x, -1));
   const Value dl = Matmul(l, half);
   return {lower ? dl : Adjoint(dl)};
@@ -42,10 +42,10 @@ std::vector<Value> CholeskyJvp(const RuleContext& c, Values tangents) {
 Arrays EvalCholesky(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const bool lower = c.attrs.Bool("lower");
-  std::vector<Array> out = ResultsOf(c);
-  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+  std::vector<Array> out = ResultBuffers(c);
+  return ForEachMatrix(c, in[0].dtype(), NumMatrices(in[0].shape()), out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         T* const a = At<T>(&out[0], index, n * n);
+                         T* const a = MatrixData<T>(&out[0], index, n * n);
                          std::copy_n(reinterpret_cast<const T*>(in[0].data()) + index * n * n,
                                      n * n, a);
                          const int size = static_cast<int>(n);
@@ -81,9 +81,9 @@ Types InferTriangularSolve(const InferContext& c) {
   const Dims of_a(a.shape.begin(), a.shape.end() - 2), of_b(b.shape.begin(), b.shape.end() - 2);
   if (of_a != of_b) return TypeError(c, "got batches of different shapes: ", TypesToString(c.in));
   const bool left = c.attrs.Bool("left_side");
-  if (RowsOf(a) != (left ? RowsOf(b) : ColsOf(b)))
+  if (NumRows(a) != (left ? NumRows(b) : NumCols(b)))
     return TypeError(c, "a is ", a.ToString(), " and b ", b.ToString(), "; expected b to have ",
-                     RowsOf(a), left ? " rows" : " columns");
+                     NumRows(a), left ? " rows" : " columns");
   return std::vector<Type>{MakeType(b.dtype, b.shape)};
 }
 
@@ -114,11 +114,11 @@ Arrays EvalTriangularSolve(const EvalContext& c, absl::Span<const Array> in) {
   const TriangularSolveOptions o = OptionsOf(c.attrs);
   const Dims& shape = in[1].shape();
   const int64_t n = in[0].shape().back(), rows = shape[shape.size() - 2], cols = shape.back();
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   return ForEachMatrix(
-      c, in[0].dtype(), CountOf(shape), out,
+      c, in[0].dtype(), NumMatrices(shape), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        T* const b = At<T>(&out[0], index, rows * cols);
+        T* const b = MatrixData<T>(&out[0], index, rows * cols);
         std::copy_n(reinterpret_cast<const T*>(in[1].data()) + index * rows * cols, rows * cols, b);
         lapack.Trsm(o.left_side ? 'R' : 'L', o.lower ? 'U' : 'L',
                     !o.transpose  ? 'N'
@@ -168,7 +168,7 @@ std::vector<Value> TridiagonalSolveJvp(const RuleContext& c, Values tangents) {
   for (int i = 0; i < 3; ++i) {
     if (!tangents[i]) continue;
     const Value at = i == 1 ? x : Shifted(x, x.rank() - 2, i == 0 ? 1 : -1);
-    const Value moved = AsColumns(tangents[i], x) * at;
+    const Value moved = RepeatAsColumns(tangents[i], x) * at;
     rhs = rhs ? rhs - moved : -moved;
   }
   return {TridiagonalSolve(c.in[0], c.in[1], c.in[2], rhs)};
@@ -187,20 +187,20 @@ std::vector<Value> TransposeTridiagonalSolve(const RuleContext& c, Values cts,
 Arrays EvalTridiagonalSolve(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[3].shape();
   const int64_t n = shape[shape.size() - 2], nrhs = shape.back();
-  std::vector<Array> out = ResultsOf(c);
+  std::vector<Array> out = ResultBuffers(c);
   return ForEachMatrix(
-      c, in[0].dtype(), CountOf(shape), out,
+      c, in[0].dtype(), NumMatrices(shape), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
         const auto diagonal = [&](int k, int64_t first, int64_t size) {
           const T* const from = reinterpret_cast<const T*>(in[k].data()) + index * n + first;
           return std::vector<T>(from, from + size);
         };
         std::vector<T> below = diagonal(0, 1, n - 1), on = diagonal(1, 0, n),
-                       above = diagonal(2, 0, n - 1), b = ColumnsOf<T>(in[3], index, n, nrhs);
+                       above = diagonal(2, 0, n - 1), b = ToColumnMajor<T>(in[3], index, n, nrhs);
         if (lapack.Gtsv(static_cast<int>(n), static_cast<int>(nrhs), below.data(), on.data(),
                         above.data(), b.data(), static_cast<int>(n)) != 0)
           FillWithNan(b.data(), n * nrhs);
-        PutColumns(b, n, n, nrhs, &out[0], index);
+        PutColumnMajor(b, n, n, nrhs, &out[0], index);
       });
 }
 

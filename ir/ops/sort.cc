@@ -86,7 +86,7 @@ void ForEachRow(const Dims& shape, int dim, const F& f) {
 // ---- sort: operands of one shape along `dimension`, by the first `num_keys`. ----
 
 Types InferSort(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferRows(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferSortedRows(c));
   const int64_t keys = c.attrs.Int("num_keys");
   if (keys < 1 || keys > static_cast<int64_t>(c.in.size()))
     return ValueError(c, "num_keys is ", keys, "; expected one in [1, ", c.in.size(),
@@ -174,7 +174,7 @@ absl::Status TopKSharding(const InferContext& c, std::vector<Type>* out) {
   if (!x.axes_of(SortedDim(c.attrs)).empty())
     return ShardingError(c, "dim ", SortedDim(c.attrs), " of ", x.ToString(),
                          " is sharded; reshard the operand to leave it whole");
-  return ShardingOfFirst(c, out);
+  return SameShardingAsFirst(c, out);
 }
 
 std::vector<Value> TopKJvp(const RuleContext& c, Values tangents) {

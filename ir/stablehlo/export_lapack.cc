@@ -118,7 +118,7 @@ Value PermutationOf(Value pivots, int64_t rows) {
 ValueIds WriteLu(Exporter& out, const SourceOp& op) {
   const std::vector<Type> types = {op.out_type(0), op.out_type(1), InfoType(op)};
   const ValueIds found = Routine(out, op, "getrf", "getrf", types, {});
-  const int64_t rows = ops::RowsOf(op.in_type(0));
+  const int64_t rows = ops::NumRows(op.in_type(0));
   return Then(out, found, types, [&](const Results& in) -> Results {
     const Value pivots = in[1] - FullLike(in[1], 1);
     return {in[0], pivots, PermutationOf(pivots, rows)};
@@ -145,7 +145,7 @@ Results ExpandQr(const RuleContext& c) {
   Builder& b = x.builder();
   if (m == 0 || n == 0) {
     const Value none = Zeros(b, MakeType(x.dtype(), c.out_types[0].shape));
-    const Value on = ops::OnDiagonal(none);
+    const Value on = ops::DiagonalMask(none);
     Results out = {Select(on, FullLike(none, 1), none)};
     for (size_t r = 1; r < c.out_types.size(); ++r)
       out.push_back(Zeros(b, MakeType(c.out_types[r].dtype, c.out_types[r].shape)));
@@ -205,19 +205,19 @@ Results ExpandEmptySvd(const RuleContext& c) {
   Results out;
   for (const Type& t : c.out_types) {
     const Value none = Zeros(c.b, MakeType(t.dtype, t.shape));
-    const bool is_square = !out.empty() && ops::RowsOf(t) == ops::ColsOf(t);
+    const bool is_square = !out.empty() && ops::NumRows(t) == ops::NumCols(t);
     if (!is_square || t.num_elements() == 0) {
       out.push_back(none);
       continue;
     }
-    const Value on = ops::OnDiagonal(none);
+    const Value on = ops::DiagonalMask(none);
     out.push_back(Select(on, FullLike(none, 1), none));
   }
   return out;
 }
 ValueIds WriteSvd(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
-  const int64_t m = ops::RowsOf(x), n = ops::ColsOf(x), k = std::min(m, n);
+  const int64_t m = ops::NumRows(x), n = ops::NumCols(x), k = std::min(m, n);
   if (k == 0) return out.Body(*Expanded(op, ExpandEmptySvd), op.in);
   const bool vectors = op.attrs().Bool("compute_uv"), full = op.attrs().Bool("full_matrices");
   const bool by_qr = op.attrs().Has("algorithm");
@@ -261,7 +261,7 @@ ValueIds WriteEig(Exporter& out, const SourceOp& op) {
 ValueIds WriteSchur(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
   const bool vectors = op.attrs().Bool("compute_schur_vectors");
-  const Type w = Batch(op, x.dtype, {ops::ColsOf(x)}), info = InfoType(op);
+  const Type w = Batch(op, x.dtype, {ops::NumCols(x)}), info = InfoType(op);
   std::vector<Type> types = {x, x, w};
   if (!IsComplex(x.dtype)) types.push_back(w);
   types.insert(types.end(), {info, info});
@@ -275,7 +275,7 @@ ValueIds WriteSchur(Exporter& out, const SourceOp& op) {
 ValueIds WriteHessenberg(Exporter& out, const SourceOp& op) {
   std::vector<Type> types = op.out_types();
   types.push_back(InfoType(op));
-  const int64_t n = ops::ColsOf(op.in_type(0));
+  const int64_t n = ops::NumCols(op.in_type(0));
   const uint32_t high = out.module().Int(n, DType::kS32);
   ValueIds found = Routine(out, op, "gehrd", "gehrd", types,
                            {{"high", high}, {"low", out.module().Int(1, DType::kS32)}});

@@ -106,7 +106,7 @@ struct BatchWalk {
       ThrowRefused("Batching rule", *op.def, op.def->batch.reason, site);
     } else {
       // Ops that infer their varying axes themselves accept operands that vary differently.
-      if (op.def->varying.fn != ops::Inferred) in = MatchCut(std::move(in), in_dims);
+      if (op.def->varying.fn != ops::KeepInferredTypes) in = MatchCut(std::move(in), in_dims);
       RuleContext c = walk::Context(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
       c.batch = axis;
       out = along                     ? op.def->batch_along(c, in_dims, axis.size)
@@ -125,7 +125,7 @@ struct BatchWalk {
   std::vector<Value> MatchCut(std::vector<Value> in, const std::vector<int>& in_dims) {
     if (axis.spmd.empty()) return in;
     for (size_t i = 0; i < in.size(); ++i)
-      if (in_dims[i] < 0) in[i] = Pvary(in[i], walk::CutMissing(axis, in[i]));
+      if (in_dims[i] < 0) in[i] = Pvary(in[i], walk::MissingSpmdAxes(axis, in[i]));
     return in;
   }
 

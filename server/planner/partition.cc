@@ -213,7 +213,7 @@ class Partitioner {
     if (op.def->partition.written()) {
       local.values = op.def->partition.fn(rule, p);
     } else {
-      local = ir::derive::PartitionButSums(rule, p);
+      local = ir::derive::PartitionWithPendingSums(rule, p);
     }
     local.pending.insert(local.pending.begin(), cut.carried.begin(), cut.carried.end());
     for (size_t r = 0; r < op.results.size(); ++r) {

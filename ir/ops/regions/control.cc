@@ -365,8 +365,8 @@ consteval OpDef CallLike(OpDef d) {
   d.lowering = Lowering::kRegion;
   if (d.infer == nullptr) d.infer = InferCall;
   d.factors = CallFactors;
-  d.sharding = Inferred;
-  d.varying = Inferred;
+  d.sharding = KeepInferredTypes;
+  d.varying = KeepInferredTypes;
   d.jvp = CallJvp;
   d.jvp_emits_primals = true;
   if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = CallTranspose;
@@ -396,8 +396,8 @@ const OpDef kOptimizationBarrier = Checked({.name = "optimization_barrier",
                                             .lowering = Lowering::kBarrier,
                                             .infer = InferBarrier,
                                             .factors = BarrierFactors,
-                                            .sharding = Inferred,
-                                            .varying = Inferred,
+                                            .sharding = KeepInferredTypes,
+                                            .varying = KeepInferredTypes,
                                             .jvp = BarrierJvp,
                                             .transpose = BarrierTranspose,
                                             .batch = BarrierBatch,
@@ -413,9 +413,9 @@ const OpDef kShardingConstraint = Checked({.name = "sharding_constraint",
                                            .attrs = kConstraintAttrs,
                                            .lowering = Lowering::kAlias,
                                            .infer = InferConstraint,
-                                           .factors = Pointwise,
-                                           .sharding = Inferred,
-                                           .varying = Inferred,
+                                           .factors = PointwiseFactors,
+                                           .sharding = KeepInferredTypes,
+                                           .varying = KeepInferredTypes,
                                            .jvp = Derived{},
                                            .transpose = ConstraintTranspose,
                                            .batch = ConstraintBatch,

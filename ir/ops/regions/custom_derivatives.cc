@@ -100,8 +100,8 @@ consteval OpDef CustomCall(OpDef d) {
   d.num_operands = kAnyNumber;
   d.lowering = Lowering::kRegion;
   d.factors = CallFactors;
-  d.sharding = Inferred;
-  d.varying = Inferred;
+  d.sharding = KeepInferredTypes;
+  d.varying = KeepInferredTypes;
   d.jvp_emits_primals = true;
   d.transpose = TransposeFirst;
   d.partition = Refused{"the planner enters regions itself"};
@@ -404,8 +404,8 @@ const OpDef kCustomLin = Checked({.name = "custom_lin",
                                   .lowering = Lowering::kHost,
                                   .infer = InferLin,
                                   .factors = LinFactors,
-                                  .sharding = Inferred,
-                                  .varying = Inferred,
+                                  .sharding = KeepInferredTypes,
+                                  .varying = KeepInferredTypes,
                                   .jvp = Refused{kOnlyTransposed},
                                   .transpose = LinTranspose,
                                   .batch = Refused{kOnlyTransposed},

@@ -140,7 +140,7 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
     places *= spatial.back();
   }
   flat.push_back(places);
-  const DType place = ops::IndexTypeFor(places);
+  const DType place = ops::IndexDTypeFor(places);
   const Value numbers = Reshape(Iota(b, place, {places}, 0), spatial);
   const Value at = BroadcastInDim(numbers, x.shape(), windowed);
   // Elements beyond the ends have a negative place, so that their values do not matter.

@@ -20,7 +20,7 @@ using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
 Types InferSortBy(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferRows(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferSortedRows(c));
   std::vector<DType> params;
   for (const Type& t : c.in) params.insert(params.end(), 2, t.dtype);
   TESSERA_RETURN_IF_ERROR(CheckComputation(c, params, {DType::kBool}));

@@ -9,7 +9,7 @@
 namespace tessera::ir::ops {
 namespace {
 
-absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view axis) {
+absl::Status UnboundAxisError(std::string_view op, const Mesh& mesh, std::string_view axis) {
   const std::string hint = mesh.Has(axis) ? absl::StrCat(" (the mesh has axis '", ToAbsl(axis),
                                                          "', but it is not manual here)")
                                           : "";
@@ -33,10 +33,10 @@ AxisList MappedAxesAmong(const Scope& scope, AxisList axes) {
   return axes;
 }
 
-absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes) {
+absl::Status CheckAxesAreBound(std::string_view op, const Scope& scope, const AxisList& axes) {
   AxisSet seen;
   for (const std::string& a : axes) {
-    if (!scope.IsBound(a)) return UnboundAxis(op, scope.mesh, a);
+    if (!scope.IsBound(a)) return UnboundAxisError(op, scope.mesh, a);
     if (!seen.insert(a).second)
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat(ToAbsl(op), ": axis '", a, "' is named twice"));
@@ -46,7 +46,7 @@ absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList&
 
 absl::Status CheckAxes(const InferContext& c) {
   if (AxesOf(c.attrs).empty()) return ValueError(c, "needs at least one axis name");
-  return CheckBound(c.def.lax_name, c.scope, AxesOf(c.attrs));
+  return CheckAxesAreBound(c.def.lax_name, c.scope, AxesOf(c.attrs));
 }
 
 bool ContainsAll(const AxisSet& set, const AxisList& axes) {
@@ -58,7 +58,7 @@ bool Disjoint(const AxisSet& set, const AxisList& axes) {
                       [&](const std::string& a) { return set.contains(a); });
 }
 
-std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes) {
+std::string MixedStatesMessage(std::string_view op, const Type& t, const AxisList& axes) {
   return absl::StrCat(
       ToAbsl(op),
       " can only accept axis_name which corresponds to one of varying, "
@@ -67,7 +67,7 @@ std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes
       "); apply pcast(..., to='varying') to the axes on which it is invarying first");
 }
 
-Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+Batched BatchSameOp(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, c.in, c.attrs), {dims[0]}};
 }
 

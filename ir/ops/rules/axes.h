@@ -24,18 +24,18 @@ inline AxisList MeshAxesOf(const InferContext& c) {
 
 // Checks that each axis is a Manual axis of the mesh or a mapped axis of a vmap, and that no axis
 // is named twice. Returns NAME_ERROR or VALUE_ERROR otherwise.
-absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes);
-// Checks the axes of the op with CheckBound, and checks that the op names at least one axis.
+absl::Status CheckAxesAreBound(std::string_view op, const Scope& scope, const AxisList& axes);
+// Checks the axes of the op with CheckAxesAreBound, and checks that the op names at least one axis.
 absl::Status CheckAxes(const InferContext& c);
 
 bool ContainsAll(const AxisSet& set, const AxisList& axes);
 bool Disjoint(const AxisSet& set, const AxisList& axes);
 // Returns the error text for an op `op` whose operand, of type `t`, is not in one state (varying,
 // invarying, unreduced or reduced) along all of `axes`.
-std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes);
+std::string MixedStatesMessage(std::string_view op, const Type& t, const AxisList& axes);
 
 // The batching rule of an op that treats all dims alike: emits the op on the batched operand, whose
 // batch dim is just one more dim.
-Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t size);
+Batched BatchSameOp(const RuleContext& c, absl::Span<const int> dims, int64_t size);
 
 }  // namespace tessera::ir::ops

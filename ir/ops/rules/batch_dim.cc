@@ -13,7 +13,7 @@
 
 namespace tessera::ir::walk {
 
-AxisSet CutMissing(const MappedAxis& axis, Value v) {
+AxisSet MissingSpmdAxes(const MappedAxis& axis, Value v) {
   AxisSet out;
   for (const std::string& a : axis.spmd)
     if (v.builder().mesh().IsManual(a) && !v.type().varying.contains(a)) out.insert(a);
@@ -21,7 +21,7 @@ AxisSet CutMissing(const MappedAxis& axis, Value v) {
 }
 
 Value WithBatchDim(const MappedAxis& axis, Value v, int dim) {
-  v = Pvary(v, CutMissing(axis, v));
+  v = Pvary(v, MissingSpmdAxes(axis, v));
   if (axis.sharding.empty()) return BroadcastNewDim(v, dim, axis.size);
   Type like = InsertDim(v.type(), dim, axis.size);
   like.set_axes_of(dim, axis.sharding);

@@ -7,9 +7,9 @@
 
 namespace tessera::ir::walk {
 
-// Returns the axes that `v` lacks in a batch inside a shard_map whose Manual axes cut the batch
-// (MappedAxis::spmd): those of the axes over which `v` does not vary.
-AxisSet CutMissing(const MappedAxis& axis, Value v);
+// MappedAxis::spmd names the Manual axes of a shard_map that cut the batch. Returns those of them
+// along which `v` does not vary.
+AxisSet MissingSpmdAxes(const MappedAxis& axis, Value v);
 // Returns `v`, which is the same for the whole batch, with a batch dim at `dim`.
 Value WithBatchDim(const MappedAxis& axis, Value v, int dim);
 // Returns the sum over the batch of a value that carries it at `dim`. The sum is the same for all

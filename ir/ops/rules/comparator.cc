@@ -32,26 +32,26 @@ struct Comparison {
 };
 
 // Matches the ops of a comparator, from its result back to its params.
-class Reader {
+class ComparatorMatcher {
  public:
-  explicit Reader(const Function& f) : f_(f), by_(f.types.size(), nullptr) {
+  explicit ComparatorMatcher(const Function& f) : f_(f), producers_(f.types.size(), nullptr) {
     for (const Op& op : f.ops)
-      for (const ValueId v : op.results) by_[v] = &op;
+      for (const ValueId v : op.results) producers_[v] = &op;
   }
 
   // Matches (x0 < y0) | (x0 == y0 & ((x1 < y1) | ...)), where the operands of each `|` and `&` may
   // stand in either order. All comparisons must have the same direction, and no operand may occur
   // twice.
-  std::optional<KeyOrder> Read() const {
+  std::optional<KeyOrder> Match() const {
     KeyOrder order;
     std::optional<std::string> direction;
     for (ValueId v = f_.results[0];;) {
-      const Op* const either = OpOf(v, kOr);
-      std::optional<Comparison> first = ComparisonOf(either ? either->operands[0] : v);
-      ValueId rest = either ? either->operands[1] : v;
-      if (either && !first) {
+      const Op* const or_op = OpOf(v, kOr);
+      std::optional<Comparison> first = ComparisonOf(or_op ? or_op->operands[0] : v);
+      ValueId rest = or_op ? or_op->operands[1] : v;
+      if (or_op && !first) {
         first = ComparisonOf(rest);
-        rest = either->operands[0];
+        rest = or_op->operands[0];
       }
       if (!first || (first->direction != "LT" && first->direction != "GT") ||
           (direction && *direction != first->direction) ||
@@ -60,12 +60,12 @@ class Reader {
       direction = first->direction;
       order.keys.push_back(first->operand);
       order.leaves_nans_open = order.leaves_nans_open || first->as_numbers;
-      if (!either) break;
-      const Op* const both = OpOf(rest, kAnd);
-      if (!both) return std::nullopt;
-      const bool equals_first = IsEqualityOf(both->operands[0], *first);
-      if (!equals_first && !IsEqualityOf(both->operands[1], *first)) return std::nullopt;
-      v = both->operands[equals_first ? 1 : 0];
+      if (!or_op) break;
+      const Op* const and_op = OpOf(rest, kAnd);
+      if (!and_op) return std::nullopt;
+      const bool equals_first = IsEqualityOf(and_op->operands[0], *first);
+      if (!equals_first && !IsEqualityOf(and_op->operands[1], *first)) return std::nullopt;
+      v = and_op->operands[equals_first ? 1 : 0];
     }
     order.descending = *direction == "GT";
     return order;
@@ -73,7 +73,7 @@ class Reader {
 
  private:
   const Op* OpOf(ValueId v, const OpDef& def) const {
-    return by_[v] != nullptr && by_[v]->def == &def ? by_[v] : nullptr;
+    return producers_[v] != nullptr && producers_[v]->def == &def ? producers_[v] : nullptr;
   }
   DType DTypeOf(ValueId v) const { return f_.types[v].dtype; }
 
@@ -83,12 +83,12 @@ class Reader {
     return op->attrs.Literal("value").At(0);
   }
   // Returns whether converting from `from` to `to` keeps order and equality.
-  static bool HoldsAll(DType to, DType from) {
+  static bool KeepsOrder(DType to, DType from) {
     if (BitWidth(to) <= BitWidth(from)) return false;
     if (IsFloat(from)) return to == DType::kF32 || to == DType::kF64;
     return IsInteger(to) && (IsSignedInt(to) || !IsSignedInt(from));
   }
-  bool IsTest(ValueId v, const char* direction, ValueId* a, ValueId* b) const {
+  bool MatchCompare(ValueId v, const char* direction, ValueId* a, ValueId* b) const {
     const Op* const op = OpOf(v, kCompare);
     if (!op || op->attrs.Has("compare_type") || op->attrs.Str("direction") != direction)
       return false;
@@ -96,7 +96,7 @@ class Reader {
     *b = op->operands[1];
     return true;
   }
-  bool IsOf(ValueId v, int param, int depth) const {
+  bool IsSideOf(ValueId v, int param, int depth) const {
     const std::optional<Side> side = SideOf(v, depth);
     return side && side->param == param;
   }
@@ -108,7 +108,7 @@ class Reader {
     if (depth == 0) return std::nullopt;
     if (const Op* const convert = OpOf(v, kConvert)) {
       const ValueId x = convert->operands[0];
-      return HoldsAll(DTypeOf(v), DTypeOf(x)) ? SideOf(x, depth - 1) : std::nullopt;
+      return KeepsOrder(DTypeOf(v), DTypeOf(x)) ? SideOf(x, depth - 1) : std::nullopt;
     }
     const Op* const select = OpOf(v, kSelect);
     if (!select || !IsFloat(DTypeOf(v))) return std::nullopt;
@@ -116,15 +116,15 @@ class Reader {
     std::optional<Side> side = SideOf(select->operands[2], depth - 1);
     if (!literal || !side || std::signbit(*literal)) return std::nullopt;
     ValueId a, b;
-    if (*literal == 0 && IsTest(select->operands[0], "EQ", &a, &b)) {
-      const bool of_zero = (LiteralOf(b) == 0.0 && IsOf(a, side->param, depth - 1)) ||
-                           (LiteralOf(a) == 0.0 && IsOf(b, side->param, depth - 1));
+    if (*literal == 0 && MatchCompare(select->operands[0], "EQ", &a, &b)) {
+      const bool of_zero = (LiteralOf(b) == 0.0 && IsSideOf(a, side->param, depth - 1)) ||
+                           (LiteralOf(a) == 0.0 && IsSideOf(b, side->param, depth - 1));
       if (!of_zero) return std::nullopt;
       side->zeros_alike = true;
       return side;
     }
-    if (std::isnan(*literal) && IsTest(select->operands[0], "NE", &a, &b) && a == b &&
-        IsOf(a, side->param, depth - 1)) {
+    if (std::isnan(*literal) && MatchCompare(select->operands[0], "NE", &a, &b) && a == b &&
+        IsSideOf(a, side->param, depth - 1)) {
       side->nans_alike = true;
       return side;
     }
@@ -165,15 +165,15 @@ class Reader {
   }
 
   const Function& f_;
-  // the op that makes each value, or null for a param
-  std::vector<const Op*> by_;
+  // for each value, the op whose result it is, or null if it is a param
+  std::vector<const Op*> producers_;
 };
 
 }  // namespace
 
 std::optional<KeyOrder> OrderOf(const Function& comparator) {
   if (comparator.results.size() != 1 || comparator.num_params % 2 != 0) return std::nullopt;
-  return Reader(comparator).Read();
+  return ComparatorMatcher(comparator).Match();
 }
 
 }  // namespace tessera::ir::ops

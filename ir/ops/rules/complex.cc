@@ -25,7 +25,7 @@ Value Unless(Value pred, Value x, double other) { return Select(pred, FullLike(x
 // Returns f(sqrt(re^2 + im^2)), without computing the squares or their root, which may overflow or
 // underflow. Requires that f(a b) = f(a) f(b), and that f(infinity) is infinity.
 template <class F>
-Value OfMagnitude(const Parts& x, const F& f) {
+Value ApplyToMagnitude(const Parts& x, const F& f) {
   const Value a = Abs(x.re), b = Abs(x.im);
   const Value more = Max(a, b), less = Min(a, b);
   const Value ratio = less / Unless(IsZero(more), more, 1);
@@ -36,7 +36,7 @@ Value OfMagnitude(const Parts& x, const F& f) {
   return Unless(Or(infinite, IsInf(b)), root, kInfinity);
 }
 Value Magnitude(const Parts& x) {
-  return OfMagnitude(x, [](Value size) { return size; });
+  return ApplyToMagnitude(x, [](Value size) { return size; });
 }
 
 Parts Product(const Parts& x, const Parts& y) {
@@ -117,16 +117,16 @@ Parts SqrtOf(const Parts& x) {
   const Value is_right = Compare(x.re, FullLike(x.re, 0), "GE");
   // The root's imaginary part takes the sign of im, also the sign of a zero. Only in the total
   // order is -0 below 0.
-  const Value below = CompareTotalOrder(x.im, FullLike(x.im, 0), "LT");
+  const Value is_negative = CompareTotalOrder(x.im, FullLike(x.im, 0), "LT");
   const Value im = Select(is_right, other, t), minus = -im;
   const Value re = Select(is_right, t, other);
-  return {re, Select(below, minus, im)};
+  return {re, Select(is_negative, minus, im)};
 }
 
 // Returns the principal root, whose angle is a third of the number's. Reference: StableHLO's
 // interpreter. XLA and JAX have cube roots of real numbers only.
 Parts CbrtOf(const Parts& x) {
-  const Value root = OfMagnitude(x, Cbrt);
+  const Value root = ApplyToMagnitude(x, Cbrt);
   const Value whole = Atan2(x.im, x.re);
   const Value angle = whole / FullLike(whole, 3), is_real = IsZero(angle);
   const Value re = root * Cos(angle), im = root * Sin(angle);
@@ -154,10 +154,10 @@ Parts CoshOf(const Parts& x) { return CosOf({-x.im, x.re}); }
 Parts TanhOf(const Parts& x) {
   const Value h = Tanh(x.re), t = Tan(x.im);
   const Value hh = h * h, tt = t * t;
-  const Value under = 1.0 + hh * tt;
+  const Value denominator = 1.0 + hh * tt;
   const Value c = Cosh(x.re);
-  const Value re = h * (1.0 + tt) / under;
-  return {re, t / (c * c) / under};
+  const Value re = h * (1.0 + tt) / denominator;
+  return {re, t / (c * c) / denominator};
 }
 Parts TanOf(const Parts& x) {
   const Parts turned = TanhOf({-x.im, x.re});
@@ -176,14 +176,14 @@ Parts SignOf(const Parts& x) {
 }
 // Returns exp(y log(x)). 0 to the power of 0 is 1, and 0 to any other power is 0.
 Parts PowerOf(const Parts& x, const Parts& y) {
-  const Value none = IsZero(Magnitude(x));
-  const Value re = Unless(none, x.re, 1);
+  const Value x_is_zero = IsZero(Magnitude(x));
+  const Value re = Unless(x_is_zero, x.re, 1);
   const Parts log = LogOf({re, x.im});
   const Parts power = ExpOf(Product(y, log));
-  const Value no_re = IsZero(y.re);
-  const Value of_zero = Convert(And(no_re, IsZero(y.im)), x.re.dtype());
-  const Value of_re = Select(none, of_zero, power.re);
-  return {of_re, Unless(none, power.im, 0)};
+  const Value re_is_zero = IsZero(y.re);
+  const Value of_zero = Convert(And(re_is_zero, IsZero(y.im)), x.re.dtype());
+  const Value of_re = Select(x_is_zero, of_zero, power.re);
+  return {of_re, Unless(x_is_zero, power.im, 0)};
 }
 // Returns -i log((x + i y) / sqrt(x^2 + y^2)).
 Parts Atan2Of(const Parts& y, const Parts& x) {
@@ -227,22 +227,22 @@ std::optional<Value> ElementwiseOnParts(const OpDef& def, const std::vector<Valu
   }
   if (in.size() != 2) return std::nullopt;
   const Parts y = PartsOf(in[1]);
-  const auto both = [&](Value (*op)(Value, Value)) {
+  const auto on_both_parts = [&](Value (*op)(Value, Value)) {
     const Value re = op(x.re, y.re);
     return Joined({re, op(x.im, y.im)});
   };
-  if (&def == &kAdd) return both(Add);
-  if (&def == &kSub) return both(Sub);
+  if (&def == &kAdd) return on_both_parts(Add);
+  if (&def == &kSub) return on_both_parts(Sub);
   if (&def == &kMul) return Joined(Product(x, y));
   if (&def == &kDiv) return Joined(Quotient(x, y));
   if (&def == &kPow) return Joined(PowerOf(x, y));
   if (&def == &kAtan2) return Joined(Atan2Of(x, y));
   // Complex numbers are ordered by their real parts, then by their imaginary parts.
   if (&def == &kMax || &def == &kMin) {
-    const char* const first = &def == &kMax ? "GT" : "LT";
+    const char* const direction = &def == &kMax ? "GT" : "LT";
     const Value same = Compare(x.re, y.re, "EQ");
-    const Value later = And(same, Compare(x.im, y.im, first));
-    return Select(Or(Compare(x.re, y.re, first), later), in[0], in[1]);
+    const Value later = And(same, Compare(x.im, y.im, direction));
+    return Select(Or(Compare(x.re, y.re, direction), later), in[0], in[1]);
   }
   return std::nullopt;
 }

@@ -8,7 +8,7 @@
 namespace tessera::ir::ops {
 
 // Returns the dtype of the result: the attribute `preferred_element_type` if the op has it, else
-// the operands' dtype. Checks that both are dtypes of which products can be computed.
+// the operands' dtype. Checks that products can be computed for both dtypes.
 absl::StatusOr<DType> ProductDType(const InferContext& c);
 // Refuses an attribute `precision` other than "high" and "highest".
 absl::Status CheckPrecision(const InferContext& c);

@@ -1,5 +1,5 @@
 // The derived rules that emit ops. The transforms call them for every rule that an op's row leaves
-// as Derived{}, and the planner calls PartitionButSums.
+// as Derived{}, and the planner calls PartitionWithPendingSums.
 #include "ir/ops/rules/derived.h"
 
 #include <algorithm>
@@ -91,7 +91,7 @@ Value CombineShards(Value local, ReduceKind kind, const AxisList& axes) {
   Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
 }
 
-LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
+LocalResults PartitionWithPendingSums(const RuleContext& c, const PartitionContext& p) {
   const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
   LocalResults out;
   const std::vector<Value> in = c.def.exchange ? c.def.exchange(c, p) : c.in;
@@ -117,7 +117,7 @@ LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
 }
 
 std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {
-  auto [out, pending] = PartitionButSums(c, p);
+  auto [out, pending] = PartitionWithPendingSums(c, p);
   if (!pending.empty())
     for (Value& v : out) v = Psum(v, pending);
   return out;

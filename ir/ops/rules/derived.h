@@ -25,7 +25,7 @@ struct LocalResults {
   std::vector<Value> values;
   AxisList pending;
 };
-LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p);
+LocalResults PartitionWithPendingSums(const RuleContext& c, const PartitionContext& p);
 // Returns the combination of the values that the shards along `axes` hold. Requires: `kind` is a
 // reduction, but not an index (kArgMax, kArgMin).
 Value CombineShards(Value local, ReduceKind kind, const AxisList& axes);

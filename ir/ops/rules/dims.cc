@@ -48,13 +48,13 @@ absl::Status CheckDimension(const InferContext& c) {
                     "; expected one in [0, ", c.in[0].rank(), ")");
 }
 
-absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool takes_terms) {
+absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool allow_unreduced) {
   if (!c.attrs.Has("out_sharding")) return false;
   const PartitionSpec& spec = c.attrs.Spec("out_sharding");
   if (static_cast<int>(spec.dims.size()) > out->rank())
     return ValueError(c, "out_sharding ", spec.ToString(), " has ", spec.dims.size(),
                       " entries, the result has rank ", out->rank(), "; drop the extra entries");
-  if (!takes_terms && (!spec.unreduced.empty() || !spec.reduced.empty()))
+  if (!allow_unreduced && (!spec.unreduced.empty() || !spec.reduced.empty()))
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat(ToAbsl(c.def.lax_name), ": out_sharding ", spec.ToString(),
                                   " with unreduced or reduced axes is not implemented; give the "
@@ -70,7 +70,7 @@ absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool tak
   return true;
 }
 
-absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out) {
+absl::Status KeepShardingIfDivisible(const InferContext& c, std::string_view doing, Type* out) {
   const Type& x = c.in[0];
   if (!x.is_sharded()) return absl::OkStatus();
   // A single element is not sharded.
@@ -87,7 +87,7 @@ absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, T
   return absl::OkStatus();
 }
 
-absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out) {
+absl::Status SameShardingAsFirst(const InferContext& c, std::vector<Type>* out) {
   for (Type& t : *out) t.sharding = c.in[0].sharding;
   return absl::OkStatus();
 }
@@ -98,7 +98,7 @@ bool IsExplicit(const Mesh& mesh, const std::string& axis) {
   return mesh.Has(axis) && mesh.TypeOf(axis) == AxisType::kExplicit;
 }
 // Returns the Explicit ones among `axes`.
-AxisList ExplicitOf(const Mesh& mesh, const AxisSet& axes) {
+AxisList ExplicitAxesOf(const Mesh& mesh, const AxisSet& axes) {
   AxisList out;
   for (const std::string& a : axes)
     if (IsExplicit(mesh, a)) out.push_back(a);
@@ -110,8 +110,8 @@ PartitionSpec SpecLike(const Type& like, Value x) {
   PartitionSpec spec;
   spec.dims = like.sharding;
   spec.dims.resize(like.shape.size());
-  spec.unreduced = ExplicitOf(x.builder().mesh(), x.type().unreduced);
-  spec.reduced = ExplicitOf(x.builder().mesh(), x.type().reduced);
+  spec.unreduced = ExplicitAxesOf(x.builder().mesh(), x.type().unreduced);
+  spec.reduced = ExplicitAxesOf(x.builder().mesh(), x.type().reduced);
   return spec;
 }
 // Returns the value resharded to `spec`. A sharding_constraint would not do: on Explicit axes it
@@ -132,10 +132,11 @@ Value ShardedLike(Value x, Type like) {
 Value WithStates(Value x, const AxisSet& unreduced, const AxisSet& reduced) {
   const Mesh& mesh = x.builder().mesh();
   PartitionSpec spec = SpecLike(x.type(), x);
-  const AxisList terms = ExplicitOf(mesh, unreduced), equal = ExplicitOf(mesh, reduced);
-  if (spec.unreduced == terms && spec.reduced == equal) return x;
-  spec.unreduced = terms;
-  spec.reduced = equal;
+  const AxisList unreduced_axes = ExplicitAxesOf(mesh, unreduced),
+                 reduced_axes = ExplicitAxesOf(mesh, reduced);
+  if (spec.unreduced == unreduced_axes && spec.reduced == reduced_axes) return x;
+  spec.unreduced = unreduced_axes;
+  spec.reduced = reduced_axes;
   return ReshardTo(x, std::move(spec));
 }
 
@@ -202,14 +203,14 @@ absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape) 
   return n;
 }
 
-Attrs LocalShape(const RuleContext& c, const PartitionContext& p) {
+Attrs LocalShapeAttrs(const RuleContext& c, const PartitionContext& p) {
   Attrs attrs = c.attrs;
   attrs.Set("shape", p.local_out[0].shape);
   attrs.Erase("out_sharding");
   return attrs;
 }
 
-DType IndexTypeFor(int64_t n) {
+DType IndexDTypeFor(int64_t n) {
   return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
 }
 
@@ -222,7 +223,7 @@ Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high
   // Returns what this shard receives from the block that lies `hop` blocks before its own: the last
   // `count` elements of that block. If `hop` is negative, that block lies after it and its first
   // `count` elements are received.
-  const auto from = [&](int64_t hop, int64_t count) {
+  const auto receive = [&](int64_t hop, int64_t count) {
     std::vector<std::pair<int64_t, int64_t>> pairs;
     for (int64_t i = 0; i < shards; ++i)
       if (i + hop >= 0 && i + hop < shards) pairs.emplace_back(i, i + hop);
@@ -234,8 +235,8 @@ Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high
   int64_t more_low = std::max<int64_t>(low, 0), more_high = std::max<int64_t>(high, 0);
   for (int64_t hop = 1; hop < shards && (more_low > 0 || more_high > 0); ++hop) {
     const int64_t before = std::min(more_low, n), after = std::min(more_high, n);
-    if (before > 0) parts.insert(parts.begin(), from(hop, before));
-    if (after > 0) parts.push_back(from(-hop, after));
+    if (before > 0) parts.insert(parts.begin(), receive(hop, before));
+    if (after > 0) parts.push_back(receive(-hop, after));
     more_low -= before;
     more_high -= after;
   }

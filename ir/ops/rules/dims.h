@@ -25,16 +25,17 @@ absl::Status CheckDimension(const InferContext& c);
 
 // ---- Explicit shardings. ----
 // If the op has the attribute out_sharding, writes the sharding of its dims to `out` and returns
-// true. The attribute may name unreduced and reduced axes only if `takes_terms` is set; they are
-// checked, but not written to `out`.
-absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool takes_terms = false);
+// true. The attribute may name unreduced and reduced axes only if `allow_unreduced` is set; they
+// are checked, but not written to `out`.
+absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out,
+                                      bool allow_unreduced = false);
 // Gives the result the sharding of operand 0. A dim whose size changes keeps its axes too, so its
 // new size must be divisible by the number of shards along them. A result of a single element is
 // not sharded, unless operand 0 has one element too. `doing` is the name that JAX's error text
 // gives to the op, such as "slicing".
-absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out);
+absl::Status KeepShardingIfDivisible(const InferContext& c, std::string_view doing, Type* out);
 // Gives the result the sharding of operand 0.
-absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out);
+absl::Status SameShardingAsFirst(const InferContext& c, std::vector<Type>* out);
 // Returns `x`, resharded if its dims are not sharded as those of `like`. The axes along which `x`
 // is unreduced or reduced stay the same.
 Value ShardedLike(Value x, Type like);
@@ -74,9 +75,9 @@ absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape);
 
 // ---- Partition. ----
 // Returns the op's attributes for shards: `shape` is the local shape, and there is no out_sharding.
-Attrs LocalShape(const RuleContext& c, const PartitionContext& p);
+Attrs LocalShapeAttrs(const RuleContext& c, const PartitionContext& p);
 // Returns the dtype for indices along a dim of `n` elements.
-DType IndexTypeFor(int64_t n);
+DType IndexDTypeFor(int64_t n);
 // Extends `x`, this shard's block of a dim that is cut by `axes`, with the `low` elements before it
 // and the `high` elements after it, which are exchanged with the neighbouring shards. Beyond the
 // ends of the dim the elements are zeros. A negative `low` or `high` instead leaves out that many

@@ -20,7 +20,7 @@ TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind) {
   return dims;
 }
 
-Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
+Signature PointwiseFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   const int rank = out[0].rank();
   TensorFactors dims;
@@ -33,7 +33,7 @@ Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-Signature ReplicateAll(const InferContext& c, absl::Span<const Type> out) {
+Signature ReplicatedFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   for (const Type& t : c.in) s.operands.push_back(AddFactors(&s, t, FactorKind::kReplicated));
   for (const Type& t : out) s.results.push_back(AddFactors(&s, t, FactorKind::kReplicated));
@@ -49,7 +49,7 @@ absl::Status SameVmaAsFirst(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-absl::Status Inferred(const InferContext&, std::vector<Type>*) { return absl::OkStatus(); }
+absl::Status KeepInferredTypes(const InferContext&, std::vector<Type>*) { return absl::OkStatus(); }
 Cost NoCost(const InferContext&, absl::Span<const Type>) { return {}; }
 
 }  // namespace tessera::ir::ops

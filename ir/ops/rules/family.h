@@ -38,16 +38,16 @@ absl::Status CheckComputable(const InferContext& c, DType dtype);
 TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind);
 // The signature of elementwise ops: one pass-through factor per dim of the result. Operands of the
 // same rank share the factors; operands of rank 0 have none.
-Signature Pointwise(const InferContext&, absl::Span<const Type> out);
+Signature PointwiseFactors(const InferContext&, absl::Span<const Type> out);
 // Gives every dim of operands and results a factor of its own of kind kReplicated, so that nothing
 // may be sharded.
-Signature ReplicateAll(const InferContext&, absl::Span<const Type> out);
+Signature ReplicatedFactors(const InferContext&, absl::Span<const Type> out);
 // The `varying` rule of ops of one array: gives the results the manual axes type (the varying,
 // unreduced and reduced axes) of operand 0.
 absl::Status SameVmaAsFirst(const InferContext&, std::vector<Type>* out);
 // A `sharding` or `varying` rule that changes nothing, for ops whose infer rule gives complete
 // types.
-absl::Status Inferred(const InferContext&, std::vector<Type>* out);
+absl::Status KeepInferredTypes(const InferContext&, std::vector<Type>* out);
 // Returns a cost of zero, for ops whose work is too little to count, such as casts.
 Cost NoCost(const InferContext&, absl::Span<const Type> out);
 // Returns the op's regions, so that a rule can emit the op again.

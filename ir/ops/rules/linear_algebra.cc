@@ -13,16 +13,16 @@
 namespace tessera::ir::ops {
 namespace {
 
-Value Indices(Value like, int dim) {
+Value IotaLike(Value like, int dim) {
   Type at = like.type();
   at.dtype = DType::kS32;
   at.weak = false;
   return ShardedLike(Iota(like.builder(), DType::kS32, like.shape(), dim), at);
 }
 Value Triangle(Value x, int64_t k, std::string_view direction) {
-  const Value rows = Indices(x, x.rank() - 2);
+  const Value rows = IotaLike(x, x.rank() - 2);
   const Value shifted = rows + FullLike(rows, static_cast<double>(k));
-  const Value inside = Compare(shifted, Indices(x, x.rank() - 1), direction);
+  const Value inside = Compare(shifted, IotaLike(x, x.rank() - 1), direction);
   return Select(inside, x, Zeros(x.builder(), x.type()));
 }
 // Repeats vectors along a new dim, which is the last or the last but one. `kept` is the dim that
@@ -53,16 +53,16 @@ absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank) {
   return absl::OkStatus();
 }
 
-absl::Status CheckWorkspace(const InferContext& c) {
+absl::Status CheckSizeForLapack(const InferContext& c) {
   constexpr int64_t kSideMax = int64_t{1} << 24;
-  if (std::max(RowsOf(c.in[0]), ColsOf(c.in[0])) <= kSideMax) return absl::OkStatus();
+  if (std::max(NumRows(c.in[0]), NumCols(c.in[0])) <= kSideMax) return absl::OkStatus();
   return ValueError(c, "the operand is ", c.in[0].ToString(), "; expected matrices of at most ",
                     kSideMax, " rows and columns, for which LAPACK can count its scratch memory");
 }
 
 absl::Status CheckSquare(const InferContext& c, size_t i) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, i));
-  if (RowsOf(c.in[i]) == ColsOf(c.in[i])) return absl::OkStatus();
+  if (NumRows(c.in[i]) == NumCols(c.in[i])) return absl::OkStatus();
   return ValueError(c, "operand ", i, " is ", c.in[i].ToString(), "; expected square matrices");
 }
 
@@ -76,10 +76,10 @@ Type WithBatchDimsOfFirst(const InferContext& c, DType dtype, const Dims& last) 
   return MakeType(dtype, std::move(shape));
 }
 
-Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int last) {
+Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int core_rank) {
   Signature s;
   FactorList batch;
-  for (int d = 0; d < c.in[0].rank() - last; ++d)
+  for (int d = 0; d < c.in[0].rank() - core_rank; ++d)
     batch.push_back(s.Add(FactorKind::kPassThrough, c.in[0].shape[d]));
   const auto of = [&](const Type& t) {
     TensorFactors factors;
@@ -94,8 +94,8 @@ Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int la
   return s;
 }
 
-absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int last) {
-  const int num_batch = c.in[0].rank() - last;
+absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int core_rank) {
+  const int num_batch = c.in[0].rank() - core_rank;
   for (const Type& t : c.in) {
     for (int d = 0; d < t.rank(); ++d) {
       if (d < num_batch ? t.axes_of(d) == c.in[0].axes_of(d) : t.axes_of(d).empty()) continue;
@@ -128,7 +128,7 @@ Cost MatrixCost(const InferContext& c, absl::Span<const Type> out) {
   for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
   const Type& x = c.in[0];
   const auto elements = static_cast<double>(x.num_elements());
-  const int64_t shorter = x.rank() < 2 ? 1 : std::min(RowsOf(x), ColsOf(x));
+  const int64_t shorter = x.rank() < 2 ? 1 : std::min(NumRows(x), NumCols(x));
   cost.flops = elements * static_cast<double>(std::max<int64_t>(shorter, 1));
   // A solve adds `shorter` flops for each element of the right-hand sides.
   for (size_t i = 1; i < c.in.size(); ++i)
@@ -142,15 +142,15 @@ Cost MatrixCost(const InferContext& c, absl::Span<const Type> out) {
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out) {
   double bytes = 0;  // may exceed 64 bits
   const auto add = [&](const Type& t) {
-    auto one = static_cast<double>(ByteWidth(t.dtype));
+    auto matrix_bytes = static_cast<double>(ByteWidth(t.dtype));
     for (int d = std::max(t.rank() - 2, 0); d < t.rank(); ++d)
-      one *= static_cast<double>(t.shape[d]);
-    bytes += one;
+      matrix_bytes *= static_cast<double>(t.shape[d]);
+    bytes += matrix_bytes;
   };
   for (const Type& t : c.in) add(t);
   for (const Type& t : out) add(t);
   const Type& x = c.in[0];
-  const int64_t rows = x.rank() < 2 ? 1 : RowsOf(x), cols = ColsOf(x);
+  const int64_t rows = x.rank() < 2 ? 1 : NumRows(x), cols = NumCols(x);
   switch (x.dtype) {
     case DType::kF32:
       bytes += lapack::Routines<float>::ScratchBytes(rows, cols);
@@ -215,19 +215,19 @@ Value Symmetrized(Value x, bool lower) {
   return kept + MatrixTranspose(lower ? Tril(x, -1) : Triu(x, 1));
 }
 
-Value OnDiagonal(Value like, int64_t first) {
-  const Value rows = Indices(like, like.rank() - 2);
-  const Value diagonal = Compare(rows, Indices(like, like.rank() - 1), "EQ");
+Value DiagonalMask(Value like, int64_t first) {
+  const Value rows = IotaLike(like, like.rank() - 2);
+  const Value diagonal = Compare(rows, IotaLike(like, like.rank() - 1), "EQ");
   if (first == 0) return diagonal;
   return And(diagonal, Compare(rows, FullLike(rows, static_cast<double>(first)), "GE"));
 }
 Value DiagonalOf(Value x) {
-  const Value on = OnDiagonal(x);
+  const Value on = DiagonalMask(x);
   return ReduceSum(Select(on, x, Zeros(x.builder(), x.type())), {x.rank() - 1});
 }
 
-Value AsRows(Value x, Value like) { return Repeated(x, like, like.rank() - 1); }
-Value AsColumns(Value x, Value like) { return Repeated(x, like, like.rank() - 2); }
+Value RepeatAsRows(Value x, Value like) { return Repeated(x, like, like.rank() - 1); }
+Value RepeatAsColumns(Value x, Value like) { return Repeated(x, like, like.rank() - 2); }
 
 Value RealPart(Value x) { return IsComplex(x.dtype()) ? Real(x) : x; }
 Value Scaled(Value by, Value x) {

@@ -13,10 +13,10 @@ namespace tessera::ir::ops {
 absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank = 2);
 absl::Status CheckSquare(const InferContext& c, size_t i);
 // Checks that the matrices of operand 0 have at most 2^24 rows and columns. LAPACK's blocked
-// routines cannot count their scratch memory for larger ones.
-absl::Status CheckWorkspace(const InferContext& c);
-inline int64_t RowsOf(const Type& t) { return t.shape[t.rank() - 2]; }
-inline int64_t ColsOf(const Type& t) { return t.shape[t.rank() - 1]; }
+// routines cannot count their scratch memory for larger matrices.
+absl::Status CheckSizeForLapack(const InferContext& c);
+inline int64_t NumRows(const Type& t) { return t.shape[t.rank() - 2]; }
+inline int64_t NumCols(const Type& t) { return t.shape[t.rank() - 1]; }
 // Returns the dtype of a complex number's parts, or a float's own dtype.
 DType RealDType(DType dtype);
 // Returns the type with the batch dims of operand 0, followed by `last`.
@@ -24,19 +24,19 @@ Type WithBatchDimsOfFirst(const InferContext& c, DType dtype, const Dims& last);
 
 // ---- Rules. ----
 // The signature in which the dims of the batch pass through and all others need replication. The
-// last `last` dims of operand 0 are its matrices (2) or its vectors (1). The dims before them are
-// the batch, and every operand and result begins with the same batch.
-Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int last);
+// last `core_rank` dims of operand 0 are its matrices (2) or its vectors (1). The dims before them
+// are the batch, and every operand and result begins with the same batch.
+Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int core_rank);
 // JAX's sharding rule: matrices must be unsharded, and the batches of all operands must be sharded
 // alike. The batches of the results are then sharded in the same way.
-absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int last);
-template <int kLast>
-Signature FactorsOfBatch(const InferContext& c, absl::Span<const Type> out) {
-  return BatchFactors(c, out, kLast);
+absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int core_rank);
+template <int kCoreRank>
+Signature BatchFactorsRule(const InferContext& c, absl::Span<const Type> out) {
+  return BatchFactors(c, out, kCoreRank);
 }
-template <int kLast>
-absl::Status ShardingOfBatch(const InferContext& c, std::vector<Type>* out) {
-  return BatchSharding(c, out, kLast);
+template <int kCoreRank>
+absl::Status BatchShardingRule(const InferContext& c, std::vector<Type>* out) {
+  return BatchSharding(c, out, kCoreRank);
 }
 Batched BatchMatrices(const RuleContext& c, absl::Span<const int> dims, int64_t size);
 // Counts, for each matrix of operand 0, rows times columns times the smaller of the two as flops.
@@ -51,12 +51,12 @@ int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out);
 // Returns how many matrices of the batch an evaluation computes at the same time.
 int64_t MatricesAtOnce(const InferContext& c);
 
-template <int kLast = 2>
+template <int kCoreRank = 2>
 consteval OpDef LinearAlgebra(OpDef d) {
   d.family = Family::kContraction;
   d.lowering = Lowering::kHost;
-  d.factors = FactorsOfBatch<kLast>;
-  d.sharding = ShardingOfBatch<kLast>;
+  d.factors = BatchFactorsRule<kCoreRank>;
+  d.sharding = BatchShardingRule<kCoreRank>;
   d.varying = Derived{};
   d.batch = BatchMatrices;
   d.partition = Derived{};
@@ -78,14 +78,14 @@ Value Triu(Value x, int64_t k = 0);
 // elements on and below the diagonal if `lower`, else those on and above it. The other elements of
 // x are ignored.
 Value Symmetrized(Value x, bool lower);
-// DiagonalOf returns the diagonals of square matrices. OnDiagonal returns bools in the shape of
+// DiagonalOf returns the diagonals of square matrices. DiagonalMask returns bools in the shape of
 // `like`, which are true on the diagonal from row `first` on.
 Value DiagonalOf(Value x);
-Value OnDiagonal(Value like, int64_t first = 0);
-// Repeat vectors to matrices of the shape of `like`. In the result of AsRows every row is the
-// vector, in the result of AsColumns every column.
-Value AsRows(Value x, Value like);
-Value AsColumns(Value x, Value like);
+Value DiagonalMask(Value like, int64_t first = 0);
+// Repeat vectors to matrices of the shape of `like`. In the result of RepeatAsRows every row is the
+// vector, in the result of RepeatAsColumns every column.
+Value RepeatAsRows(Value x, Value like);
+Value RepeatAsColumns(Value x, Value like);
 // RealPart returns the real part of x, Scaled returns x times `by`, and Over returns x divided by
 // `by`. x may be real or complex, but `by` is real.
 Value RealPart(Value x);

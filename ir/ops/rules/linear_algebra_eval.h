@@ -35,7 +35,7 @@ void TransposeMatrix(int64_t m, int64_t n, const T* rows, int64_t ld, T* transpo
 }
 // Returns the m x n matrix `index` of `x`, column after column.
 template <class T>
-std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
+std::vector<T> ToColumnMajor(const Array& x, int64_t index, int64_t m, int64_t n) {
   std::vector<T> columns(m * n);
   TransposeMatrix(m, n, reinterpret_cast<const T*>(x.data()) + index * m * n, n, columns.data(), m);
   return columns;
@@ -44,15 +44,15 @@ std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
 // holds its columns, which begin `ld` elements apart. Only the first m rows and n columns are
 // written.
 template <class T>
-void PutColumns(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
-                int64_t index) {
+void PutColumnMajor(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
+                    int64_t index) {
   TransposeMatrix(n, m, columns.data(), ld,
                   reinterpret_cast<T*>(out->MutableData()) + index * m * n, n);
 }
 // Returns the first element of matrix or vector `index` of an array. Each matrix or vector has
 // `size` elements.
 template <class T>
-T* At(Array* out, int64_t index, int64_t size) {
+T* MatrixData(Array* out, int64_t index, int64_t size) {
   return reinterpret_cast<T*>(out->MutableData()) + index * size;
 }
 template <class T>
@@ -72,7 +72,7 @@ void FillWithNan(T* to, int64_t n) {
 
 // Estimates the multiplications for one of `count` matrices as four times the third power of its
 // side. The side is the square root of the largest number of elements that a result has per matrix.
-inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
+inline int64_t MultiplicationsPerMatrix(const EvalContext& c, int64_t count) {
   double elements = 1;
   for (const Type& t : c.out_types)
     elements = std::max(elements, static_cast<double>(t.num_elements() / count));
@@ -89,20 +89,21 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
   const auto run = [&]<class T>(T) -> absl::StatusOr<std::vector<Array>> {
     TESSERA_ASSIGN_OR_RETURN(const lapack::Routines<T>* const routines, lapack::Load<T>());
     const auto& check = c.evaluator.options().check_cancel;
-    const auto part = [&](int64_t begin, int64_t end) {
+    const auto run_range = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end && !(check && i > begin && !check().ok()); ++i)
         f(*routines, i);
     };
     const auto& parallel_for = c.evaluator.options().parallel_for;
     if (parallel_for && count > 1) {
       const int64_t parts = std::min(count, kMatricesAtOnceMax);
-      TESSERA_RETURN_IF_ERROR(parallel_for(parts, CostOfMatrix(c, count) * (count / parts),
-                                           [&](int64_t begin, int64_t end) {
-                                             for (int64_t p = begin; p < end; ++p)
-                                               part(count * p / parts, count * (p + 1) / parts);
-                                           }));
+      TESSERA_RETURN_IF_ERROR(
+          parallel_for(parts, MultiplicationsPerMatrix(c, count) * (count / parts),
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t p = begin; p < end; ++p)
+                           run_range(count * p / parts, count * (p + 1) / parts);
+                       }));
     } else {
-      part(0, count);
+      run_range(0, count);
     }
     if (check && count > 1) TESSERA_RETURN_IF_ERROR(check());
     return std::move(out);
@@ -120,17 +121,17 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
 }
 // Returns arrays for all results. The elements are uninitialised, and all of them have to be
 // written.
-inline std::vector<Array> ResultsOf(const EvalContext& c) {
+inline std::vector<Array> ResultBuffers(const EvalContext& c) {
   std::vector<Array> out;
   for (size_t i = 0; i < c.out_types.size(); ++i) out.push_back(ResultOf(c, i));
   return out;
 }
-// Returns the number of matrices, each of which is the last `last` dims, or 0 if the matrices have
-// no elements.
-inline int64_t CountOf(const Dims& shape, int last = 2) {
+// Returns the number of matrices (or, if `core_rank` is 1, of vectors) in an array of this shape,
+// or 0 if they have no elements. The last `core_rank` dims are those of a matrix.
+inline int64_t NumMatrices(const Dims& shape, int core_rank = 2) {
   int64_t count = 1;
   for (size_t d = 0; d < shape.size(); ++d)
-    count = d + last < shape.size() ? count * shape[d] : shape[d] == 0 ? 0 : count;
+    count = d + core_rank < shape.size() ? count * shape[d] : shape[d] == 0 ? 0 : count;
   return count;
 }
 

@@ -39,18 +39,18 @@ IndexPiece ContiguousPiece(int source, const Dims& shape);
 template <class Blocks>
 Signature PassThroughInBlocks(const InferContext& c, absl::Span<const Type> out, Blocks blocks) {
   Signature s;
-  const auto whole = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
+  const auto replicated = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
   TensorFactors from, to;
   for (int d = 0; d < c.in[0].rank(); ++d) {
     const int64_t n = blocks(d);
     if (n == 0) {
-      from.push_back({whole(c.in[0].shape[d])});
-      to.push_back({whole(out[0].shape[d])});
+      from.push_back({replicated(c.in[0].shape[d])});
+      to.push_back({replicated(out[0].shape[d])});
       continue;
     }
     const int factor = s.Add(FactorKind::kPassThrough, n);
     const auto of = [&](int64_t size) {
-      return size == n ? FactorList{factor} : FactorList{factor, whole(size / n)};
+      return size == n ? FactorList{factor} : FactorList{factor, replicated(size / n)};
     };
     from.push_back(of(c.in[0].shape[d]));
     to.push_back(of(out[0].shape[d]));

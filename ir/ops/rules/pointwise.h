@@ -54,16 +54,16 @@ X Horner(const C (&coefficients)[kN], X w) {
 //   }
 //
 // kResult and kOperands are the dtypes in which the body computes (ComputeDType). Called with a
-// RunLoop as `run`, the lambda computes elements. Called with a RunRecord, it records the op's
-// scalar graph.
-struct RunLoop {
+// LoopRunner as `run`, the lambda computes elements. Called with a GraphRecorder, it records the
+// op's scalar graph.
+struct LoopRunner {
   scalar::Elements elements;
   template <DType kOut, DType... kIn, class Body>
   void Call(const Body& body) const {
     scalar::Loop<kOut, kIn...>(body, elements);
   }
 };
-struct RunRecord {
+struct GraphRecorder {
   ScalarGraph* graph;
   DType operand, result;
   template <DType kOut, DType... kIn, class Body>
@@ -74,12 +74,12 @@ struct RunRecord {
 template <auto kRun>
 void EvalFrom(const Attrs& attrs, DType operand, DType result, const void* const* in,
               void* const* out, int64_t n) {
-  kRun(attrs, operand, result, RunLoop{{operand, result, in, out, n}});
+  kRun(attrs, operand, result, LoopRunner{{operand, result, in, out, n}});
 }
 template <auto kRun>
 ScalarGraph RecordFrom(const Attrs& attrs, DType operand, DType result) {
   ScalarGraph graph;
-  kRun(attrs, operand, result, RunRecord{&graph, operand, result});
+  kRun(attrs, operand, result, GraphRecorder{&graph, operand, result});
   return graph;
 }
 template <auto kRun>
@@ -127,7 +127,7 @@ consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num
   d.attrs = attrs;
   d.lowering = Lowering::kScalar;
   d.infer = infer;
-  d.factors = Pointwise;
+  d.factors = PointwiseFactors;
   d.sharding = Derived{};
   d.varying = rules.varying;
   d.jvp = rules.jvp;

@@ -9,7 +9,7 @@
 
 namespace tessera::ir::scalar {
 
-void PassedInference(DType dtype) {
+void CrashAfterWrongInference(DType dtype) {
   TESSERA_CHECK(false) << "dtype " << std::string(DTypeName(dtype)) << " passed inference";
   std::abort();
 }

@@ -172,7 +172,7 @@ constexpr int DomainOf() {
 
 // Ends the process. Called when inference let `dtype` pass for an op that is not defined on it,
 // which is a bug of ours.
-[[noreturn]] void PassedInference(DType dtype);
+[[noreturn]] void CrashAfterWrongInference(DType dtype);
 
 // Calls f with the tag of `dtype`. Requires: `dtype` is computable and in the domain; inference
 // checks both.
@@ -182,7 +182,7 @@ void Dispatch(DType dtype, F f) {
     if constexpr ((kDomain & DomainOf<kD>()) != 0)
       f(tag);
     else
-      PassedInference(kD);
+      CrashAfterWrongInference(kD);
   });
 }
 // Like Dispatch, but calls f with the tag of the dtype in which `dtype` is computed: the dtype of a
@@ -193,7 +193,7 @@ void DispatchCompute(DType dtype, F f) {
     if constexpr ((kDomain & DomainOf<kD>()) != 0 && IsDTypeOf<kD, ComputeType<kD>>())
       f(tag);
     else
-      PassedInference(kD);
+      CrashAfterWrongInference(kD);
   });
 }
 
@@ -208,34 +208,34 @@ std::array<X, kN> AsArray(std::array<X, kN> x) {
 }
 
 // The arrays on which a lambda runs. in[j] is operand j and out[k] is result k, each with `n`
-// elements. The last operand has dtype `operand`, and the results have dtype `result`.
+// elements. The last operand has dtype `operand_dtype`, and the results have dtype `result_dtype`.
 struct Elements {
-  DType operand, result;
+  DType operand_dtype, result_dtype;
   const void* const* in;
   void* const* out;
   int64_t n;
 };
 // The number of elements in a chunk, so few that the widened copies of a chunk stay in the nearest
 // cache.
-inline constexpr int64_t kChunk = 1024;
+inline constexpr int64_t kChunkElements = 1024;
 // Memory for the widened copies of a chunk. It is left uninitialised, also as a member of a tuple,
 // which would set the elements of a plain array to zero.
 template <DType kD>
-struct Room {
-  Room() {}  // NOLINT(modernize-use-equals-default): that would be cleared, too
-  std::array<StorageType<kD>, kChunk> elements;
+struct ChunkBuffer {
+  ChunkBuffer() {}  // NOLINT(modernize-use-equals-default): that would be cleared, too
+  std::array<StorageType<kD>, kChunkElements> elements;
 };
 
 // Returns elements [begin, begin + n) of an operand in the form that a lambda on dtype kD takes.
-// bf16 and f16 are widened into `room`.
+// bf16 and f16 are widened into `buffer`.
 template <DType kD>
 const StorageType<kD>* Widened(DType dtype, const void* in, int64_t begin, int64_t n,
-                               StorageType<kD>* room) {
+                               StorageType<kD>* buffer) {
   if constexpr (kD == DType::kF32) {
     if (dtype != kD) {
-      ConvertElements(dtype, static_cast<const std::byte*>(in) + begin * ByteWidth(dtype), kD, room,
-                      n);
-      return room;
+      ConvertElements(dtype, static_cast<const std::byte*>(in) + begin * ByteWidth(dtype), kD,
+                      buffer, n);
+      return buffer;
     }
   }
   return static_cast<const StorageType<kD>*>(in) + begin;
@@ -249,18 +249,18 @@ void Loop(const Body& body, const Elements& e) {
   // An operand has the dtype of the last operand. Only a predicate, which the lambda takes as a
   // bool, may have another dtype than that.
   const auto dtype_of = [&](DType computed) {
-    return computed == ComputeDType(e.operand) ? e.operand : computed;
+    return computed == ComputeDType(e.operand_dtype) ? e.operand_dtype : computed;
   };
-  const bool narrow_result = ComputeDType(e.result) != e.result;
+  const bool narrow_result = ComputeDType(e.result_dtype) != e.result_dtype;
   constexpr size_t kResults =
       std::tuple_size_v<decltype(AsArray(body(Num<ComputeType<kIn>>{}...)))>;
-  std::tuple<Room<kIn>...> rooms;
-  std::array<Room<kOut>, kResults> wide_results;
+  std::tuple<ChunkBuffer<kIn>...> buffers;
+  std::array<ChunkBuffer<kOut>, kResults> wide_results;
   [&]<size_t... kJ>(std::index_sequence<kJ...>) {
-    for (int64_t begin = 0; begin < e.n; begin += kChunk) {
-      const int64_t count = std::min(kChunk, e.n - begin);
+    for (int64_t begin = 0; begin < e.n; begin += kChunkElements) {
+      const int64_t count = std::min(kChunkElements, e.n - begin);
       const std::tuple<const StorageType<kIn>*...> in{Widened<kIn>(
-          dtype_of(kIn), e.in[kJ], begin, count, std::get<kJ>(rooms).elements.data())...};
+          dtype_of(kIn), e.in[kJ], begin, count, std::get<kJ>(buffers).elements.data())...};
       StorageType<kOut>* out[kResults];
       for (size_t k = 0; k < kResults; ++k)
         out[k] = narrow_result ? wide_results[k].elements.data()
@@ -271,8 +271,9 @@ void Loop(const Body& body, const Elements& e) {
         for (size_t k = 0; k < kResults; ++k) out[k][i] = Element<kOut>::Store(results[k].v);
       }
       for (size_t k = 0; narrow_result && k < kResults; ++k)
-        ConvertElements(kOut, out[k], e.result,
-                        static_cast<std::byte*>(e.out[k]) + begin * ByteWidth(e.result), count);
+        ConvertElements(kOut, out[k], e.result_dtype,
+                        static_cast<std::byte*>(e.out[k]) + begin * ByteWidth(e.result_dtype),
+                        count);
     }
   }
   (std::make_index_sequence<sizeof...(kIn)>());
@@ -286,15 +287,15 @@ void AddRoot(ScalarGraph* graph, int node, DType to);
 
 // Returns the graph of the lambda that Loop runs.
 template <DType kOut, DType... kIn, class Body>
-ScalarGraph Record(const Body& body, DType operand, DType result) {
+ScalarGraph Record(const Body& body, DType operand_dtype, DType result_dtype) {
   ScalarGraph graph;
   const auto dtype_of = [&](DType computed) {
-    return computed == ComputeDType(operand) ? operand : computed;
+    return computed == ComputeDType(operand_dtype) ? operand_dtype : computed;
   };
   [&]<int... kJ>(std::integer_sequence<int, kJ...>) {
     const std::tuple<Expr<ComputeType<kIn>>...> args{
         Expr<ComputeType<kIn>>{&graph, AddInput(&graph, kJ, dtype_of(kIn), kIn)}...};
-    for (const auto& root : AsArray(std::apply(body, args))) AddRoot(&graph, root.id, result);
+    for (const auto& root : AsArray(std::apply(body, args))) AddRoot(&graph, root.id, result_dtype);
   }
   (std::make_integer_sequence<int, sizeof...(kIn)>());
   return Canonical(graph);

@@ -87,26 +87,26 @@ absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
     const int64_t at = g.indices_to_block[d];
     const bool sharded =
         !indices.axes_of(d).empty() || (at >= 0 && !updates.axes_of(static_cast<int>(at)).empty());
-    if (sharded && !Contains(g.operand_to_indices, d)) return AskForOutSharding(c, method);
+    if (sharded && !Contains(g.operand_to_indices, d)) return OutShardingNeededError(c, method);
   }
   t.sharding.assign(t.rank(), {});
   for (int d = 0; d < x.rank(); ++d) {
     const int64_t at = g.operand_to_block[d], batch = g.operand_to_indices[d];
     const AxisList& axes = x.axes_of(d);
     if (batch >= 0) {
-      std::optional<AxisList> all = Resolved(axes, indices.axes_of(static_cast<int>(batch)));
-      if (all) all = Resolved(*all, updates.axes_of(static_cast<int>(g.indices_to_block[batch])));
-      if (!all) return AskForOutSharding(c, method);
+      std::optional<AxisList> all = AgreedAxes(axes, indices.axes_of(static_cast<int>(batch)));
+      if (all) all = AgreedAxes(*all, updates.axes_of(static_cast<int>(g.indices_to_block[batch])));
+      if (!all) return OutShardingNeededError(c, method);
       t.sharding[d] = *all;
       continue;
     }
     const AxisList of_updates = at < 0 ? AxisList{} : updates.axes_of(static_cast<int>(at));
     const bool whole = at >= 0 && updates.shape[at] == x.shape[d];
     if (whole ? of_updates != axes : !axes.empty() || !of_updates.empty())
-      return AskForOutSharding(c, method);
+      return OutShardingNeededError(c, method);
     t.sharding[d] = axes;
   }
-  if (NamesAxisTwice(t)) return AskForOutSharding(c, method);
+  if (NamesAxisTwice(t)) return OutShardingNeededError(c, method);
   Normalize(&t);
   return absl::OkStatus();
 }
@@ -141,7 +141,7 @@ ScatterMap MapScatter(const InferContext& c) {
   }
   for (int d = 0; d < x.rank(); ++d)
     if (const int64_t at = g.operand_to_block[d]; at >= 0)
-      (g.vector_of[d] < 0 ? parallel : windows)
+      (g.operand_to_entry[d] < 0 ? parallel : windows)
           .push_back({updates.shape[at], update_strides[at], strides[d], 0});
   std::stable_sort(parallel.begin(), parallel.end(),
                    [](const Dim& a, const Dim& b) { return a.write > b.write; });
@@ -160,9 +160,10 @@ ScatterMap MapScatter(const InferContext& c) {
   const Dims window = ScatterWindow(g, updates.shape);
   const bool has_vector_dim = w.index_vector_dim < indices.rank();
   for (int d = 0; d < x.rank(); ++d) {
-    if (g.vector_of[d] < 0) continue;
+    if (g.operand_to_entry[d] < 0) continue;
     const int64_t last = x.shape[d] - window[d];
-    const int64_t entry = has_vector_dim ? g.vector_of[d] * index_strides[w.index_vector_dim] : 0;
+    const int64_t entry =
+        has_vector_dim ? g.operand_to_entry[d] * index_strides[w.index_vector_dim] : 0;
     if (last > 0 || map.drops) map.shifts.push_back({1, last, strides[d], entry, vector});
   }
   return map;

@@ -24,7 +24,7 @@ Value TakeAlong(Value x, Value indices, int dim) {
                 {.mode = GatherScatterMode::kPromiseInBounds});
 }
 
-absl::StatusOr<std::vector<Type>> InferRows(const InferContext& c) {
+absl::StatusOr<std::vector<Type>> InferSortedRows(const InferContext& c) {
   if (c.in.empty()) return TypeError(c, "takes at least one operand, got nothing");
   TESSERA_RETURN_IF_ERROR(CheckDimension(c));
   std::vector<Type> out;
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<Type>> InferRows(const InferContext& c) {
 }
 
 Signature SortFactors(const InferContext& c, absl::Span<const Type> out) {
-  Signature s = Pointwise(c, out);
+  Signature s = PointwiseFactors(c, out);
   s.factors[SortedDim(c.attrs)].kind = FactorKind::kPermutation;
   return s;
 }
@@ -57,13 +57,13 @@ absl::Status SortSharding(const InferContext& c, std::vector<Type>* out) {
                            SortedDim(c.attrs), " of ", t.ToString(),
                            " is sharded; reshard the operand to leave it whole");
   }
-  return ShardingOfFirst(c, out);
+  return SameShardingAsFirst(c, out);
 }
 
 namespace {
 
 // Returns the comparator with params for one more operand, which it ignores.
-FunctionRef WithOneMore(const Function& comparator, DType dtype) {
+FunctionRef WithOneMoreOperand(const Function& comparator, DType dtype) {
   Builder b(comparator.scope, comparator.name);
   std::vector<Value> params;
   for (const Type& t : comparator.param_types()) params.push_back(b.Param(t));
@@ -80,16 +80,16 @@ std::vector<Value> SortJvp(const RuleContext& c, Values tangents) {
     return std::vector<Value>(c.out_types.size());
   const int dim = SortedDim(c.attrs);
   Type at = c.in[0].type();
-  at.dtype = IndexTypeFor(at.shape[dim]);
+  at.dtype = IndexDTypeFor(at.shape[dim]);
   at.weak = false;
   std::vector<Value> in = c.in;
   in.push_back(ShardedLike(Iota(c.b, at.dtype, at.shape, dim), at));
   in = MatchVarying(std::move(in));
   std::vector<FunctionRef> regions = RegionsOf(c);
-  for (FunctionRef& comparator : regions) comparator = WithOneMore(*comparator, at.dtype);
-  const Value from = c.b.Emit(c.def, in, c.attrs, std::move(regions)).back();
+  for (FunctionRef& comparator : regions) comparator = WithOneMoreOperand(*comparator, at.dtype);
+  const Value source_indices = c.b.Emit(c.def, in, c.attrs, std::move(regions)).back();
   std::vector<Value> out;
-  for (const Value& t : tangents) out.push_back(t ? TakeAlong(t, from, dim) : Value());
+  for (const Value& t : tangents) out.push_back(t ? TakeAlong(t, source_indices, dim) : Value());
   return out;
 }
 

@@ -15,7 +15,7 @@ inline int SortedDim(const Attrs& attrs) { return static_cast<int>(attrs.Int("di
 Value TakeAlong(Value x, Value indices, int dim);
 
 // Checks the operands of sort and sort_by, and returns the types of the results.
-absl::StatusOr<std::vector<Type>> InferRows(const InferContext& c);
+absl::StatusOr<std::vector<Type>> InferSortedRows(const InferContext& c);
 Signature SortFactors(const InferContext& c, absl::Span<const Type> out);
 absl::Status SortSharding(const InferContext& c, std::vector<Type>* out);
 std::vector<Value> SortJvp(const RuleContext& c, Values tangents);

@@ -26,12 +26,12 @@ absl::Status CheckDims(const InferContext& c, std::string_view what, const DimLi
 Geometry::Geometry(const WindowDims& w, int operand_rank, int indices_rank) {
   const int num_position_dims = indices_rank - (w.index_vector_dim < indices_rank ? 1 : 0);
   block_rank = num_position_dims + static_cast<int>(w.window.size());
-  vector_of.assign(operand_rank, -1);
+  operand_to_entry.assign(operand_rank, -1);
   operand_to_block.assign(operand_rank, -1);
   operand_to_indices.assign(operand_rank, -1);
   indices_to_block.assign(indices_rank, -1);
   for (size_t k = 0; k < w.index_map.size(); ++k)
-    vector_of[w.index_map[k]] = static_cast<int64_t>(k);
+    operand_to_entry[w.index_map[k]] = static_cast<int64_t>(k);
   for (size_t k = 0; k < w.batching.size(); ++k)
     operand_to_indices[w.batching[k]] = w.indices_batching[k];
   const DimList windowed = DimsExcept(operand_rank, w.collapsed, w.batching);
@@ -44,7 +44,8 @@ Geometry::Geometry(const WindowDims& w, int operand_rank, int indices_rank) {
 // Checks the constraints that gather and the scatters share, with StableHLO's names of the
 // attributes in the errors. Everything later relies on this check: Geometry indexes its lists by
 // these numbers without looking.
-absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, const Names& names) {
+absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w,
+                                   const WindowAttrNames& names) {
   const Type &x = c.in[0], &indices = c.in[1];
   if (!IsInteger(indices.dtype))
     return TypeError(c, "indices are ", indices.ToString(), "; expected an integer type");
@@ -160,7 +161,7 @@ WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, c
       continue;
     }
     const bool whole = at >= 0 && block.shape[at] == x.shape[d];
-    const bool indexed = g.vector_of[d] >= 0 && (at < 0 || block.shape[at] == 1);
+    const bool indexed = g.operand_to_entry[d] >= 0 && (at < 0 || block.shape[at] == 1);
     const FactorKind kind = whole     ? FactorKind::kPassThrough
                             : indexed ? kinds.indexed
                                       : FactorKind::kReplicated;
@@ -172,7 +173,7 @@ WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, c
   return f;
 }
 
-std::optional<AxisList> Resolved(const AxisList& a, const AxisList& b) {
+std::optional<AxisList> AgreedAxes(const AxisList& a, const AxisList& b) {
   if (a == b || b.empty()) return a;
   if (a.empty()) return b;
   return std::nullopt;
@@ -186,7 +187,7 @@ bool NamesAxisTwice(const Type& t) {
   return false;
 }
 
-absl::Status AskForOutSharding(const InferContext& c, std::string_view method) {
+absl::Status OutShardingNeededError(const InferContext& c, std::string_view method) {
   return ShardingError(c, "Use `.at[...].", ToAbsl(method),
                        "(out_sharding=)` to provide the sharding of the result, which ",
                        TypesToString(c.in),
@@ -195,28 +196,30 @@ absl::Status AskForOutSharding(const InferContext& c, std::string_view method) {
 
 namespace {
 
-DimList After(const DimList& dims) { return PastBatch(dims, 0); }
-DimList WithLeadingDim(const DimList& dims) { return WithInserted(After(dims), 0, int64_t{0}); }
+DimList ShiftedByOne(const DimList& dims) { return PastBatch(dims, 0); }
+DimList WithLeadingDim(const DimList& dims) {
+  return WithInserted(ShiftedByOne(dims), 0, int64_t{0});
+}
 
 }  // namespace
 
 WindowDims BatchedDims(WindowDims w, bool operand, bool indices) {
   w.index_vector_dim += indices ? 1 : 0;
-  if (indices) w.indices_batching = After(w.indices_batching);
+  if (indices) w.indices_batching = ShiftedByOne(w.indices_batching);
   if (operand) {
-    w.collapsed = After(w.collapsed);
-    w.index_map = After(w.index_map);
+    w.collapsed = ShiftedByOne(w.collapsed);
+    w.index_map = ShiftedByOne(w.index_map);
   }
   if (operand && indices) {
     w.batching = WithLeadingDim(w.batching);
     w.indices_batching.insert(w.indices_batching.begin(), 0);
-    w.window = After(w.window);
+    w.window = ShiftedByOne(w.window);
   } else if (operand) {
-    w.batching = After(w.batching);
+    w.batching = ShiftedByOne(w.batching);
     // A window takes the mapped dim whole.
     w.window = WithLeadingDim(w.window);
   } else {
-    w.window = After(w.window);
+    w.window = ShiftedByOne(w.window);
   }
   return w;
 }
@@ -239,8 +242,8 @@ LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, con
     }
   if (local.axes.empty()) return local;
 
-  // For each entry of a vector: the last start within the operand, and the place where the shard's
-  // block begins.
+  // For each entry of an index vector, `lasts` holds the last start within the operand, and
+  // `begins` the place where the shard's block begins.
   const DType index = c.in[1].dtype();
   const bool wide = std::any_of(whole.shape.begin(), whole.shape.end(),
                                 [](int64_t n) { return n > std::numeric_limits<int32_t>::max(); });
@@ -277,7 +280,7 @@ LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, con
   return local;
 }
 
-Value AddedZeros(Value like) { return FullLike(like, IsFloat(like.dtype()) ? -0.0 : 0.0); }
+Value AdditiveIdentity(Value like) { return FullLike(like, IsFloat(like.dtype()) ? -0.0 : 0.0); }
 
 int64_t IndexAt(const Array& indices, int64_t at) {
   const int64_t v = indices.IntAt(at);

@@ -23,14 +23,15 @@
 namespace tessera::ir::ops {
 
 // The attribute names of the dimension numbers, which differ between gather and the scatters.
-struct Names {
+struct WindowAttrNames {
   std::string_view window, collapsed, batching, indices_batching, index_map;
 };
-constexpr Names kGatherNames = {"offset_dims", "collapsed_slice_dims", "operand_batching_dims",
-                                "start_indices_batching_dims", "start_index_map"};
-constexpr Names kScatterNames = {"update_window_dims", "inserted_window_dims",
-                                 "input_batching_dims", "scatter_indices_batching_dims",
-                                 "scatter_dims_to_operand_dims"};
+constexpr WindowAttrNames kGatherNames = {"offset_dims", "collapsed_slice_dims",
+                                          "operand_batching_dims", "start_indices_batching_dims",
+                                          "start_index_map"};
+constexpr WindowAttrNames kScatterNames = {"update_window_dims", "inserted_window_dims",
+                                           "input_batching_dims", "scatter_indices_batching_dims",
+                                           "scatter_dims_to_operand_dims"};
 
 // The dimension numbers of one op.
 struct WindowDims {
@@ -46,14 +47,14 @@ struct WindowDims {
   // of `indices` is a vector of one entry.
   int64_t index_vector_dim = 0;
 
-  WindowDims(const Attrs& attrs, const Names& names)
+  WindowDims(const Attrs& attrs, const WindowAttrNames& names)
       : window(attrs.Ints(names.window)),
         collapsed(attrs.Ints(names.collapsed)),
         batching(attrs.Ints(names.batching)),
         indices_batching(attrs.Ints(names.indices_batching)),
         index_map(attrs.Ints(names.index_map)),
         index_vector_dim(attrs.Int("index_vector_dim")) {}
-  void WriteTo(Attrs* attrs, const Names& names) const {
+  void WriteTo(Attrs* attrs, const WindowAttrNames& names) const {
     attrs->Set(names.window, window);
     attrs->Set(names.collapsed, collapsed);
     attrs->Set(names.batching, batching);
@@ -66,7 +67,7 @@ struct WindowDims {
 // The correspondence between the dims of operand, indices and block. An entry is -1 if the dim has
 // no counterpart.
 struct Geometry {
-  DimList vector_of;           // per operand dim: the entry of an index vector for it
+  DimList operand_to_entry;    // per operand dim: the entry of an index vector for it
   DimList operand_to_block;    // per operand dim: the block's dim for it, a dim of the windows
   DimList operand_to_indices;  // per operand dim: the dim of `indices` with which it is batched
   DimList indices_to_block;  // per dim of `indices`: the block's dim for it, a dim of the positions
@@ -76,7 +77,8 @@ struct Geometry {
 };
 
 // Checks the dimension numbers. The sizes of the windows are checked by CheckWindow.
-absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, const Names& names);
+absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w,
+                                   const WindowAttrNames& names);
 // Checks the window sizes, one for each dim of the operand.
 absl::Status CheckWindow(const InferContext& c, const WindowDims& w, const Dims& sizes);
 absl::Status CheckMode(const InferContext& c);
@@ -108,12 +110,12 @@ WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, c
                         WindowFactorKinds kinds);
 // Returns the axes for two dims that must be sharded alike, given the axes of each. Either dim may
 // be unsharded. Returns nullopt if both are sharded and differ.
-std::optional<AxisList> Resolved(const AxisList& a, const AxisList& b);
+std::optional<AxisList> AgreedAxes(const AxisList& a, const AxisList& b);
 // Returns whether an axis occurs twice in the sharding of `t`.
 bool NamesAxisTwice(const Type& t);
 // Returns the error for a result whose sharding does not follow from the operands. `method` is the
 // method of JAX's `x.at[...]` that the error recommends, such as "get".
-absl::Status AskForOutSharding(const InferContext& c, std::string_view method);
+absl::Status OutShardingNeededError(const InferContext& c, std::string_view method);
 
 // ---- Batching: the mapped dim comes first everywhere. ----
 
@@ -138,7 +140,7 @@ struct LocalIndices {
 LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, const WindowDims& w,
                             const Dims& window);
 // Returns zeros that change nothing when they are added: -0 for floats.
-Value AddedZeros(Value like);
+Value AdditiveIdentity(Value like);
 
 // ---- Reference semantics. ----
 
@@ -172,9 +174,9 @@ void ForEachWindow(const WindowDims& w, const Geometry& g, GatherScatterMode mod
       int64_t start = 0;
       if (g.operand_to_indices[d] >= 0) {
         start = at[g.operand_to_indices[d]];
-      } else if (g.vector_of[d] >= 0) {
+      } else if (g.operand_to_entry[d] >= 0) {
         const int64_t last = operand[d] - window[d];
-        start = IndexAt(indices, vector + g.vector_of[d] * entry_stride);
+        start = IndexAt(indices, vector + g.operand_to_entry[d] * entry_stride);
         if (mode == GatherScatterMode::kFillOrDrop && (start < 0 || start > last)) from = -1;
         start = std::clamp<int64_t>(start, 0, last);
       }
