@@ -37,7 +37,7 @@ State StateOf(const Type& t, const std::string& axis) {
   return nullptr;
 }
 
-absl::Status Cast(const InferContext& c, State from, State to, std::vector<Type>* out) {
+absl::Status CastStates(const InferContext& c, State from, State to, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
   for (const std::string& a : AxesOf(c.attrs)) {
     if (const State have = StateOf(c.in[0], a); have != from)
@@ -76,7 +76,7 @@ AxisSet SetOf(const AxisList& axes) { return {axes.begin(), axes.end()}; }
 // ---- pvary: from invarying to varying, with a psum as its transpose. ----
 
 absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
-  return Cast(c, nullptr, &Type::varying, out);
+  return CastStates(c, nullptr, &Type::varying, out);
 }
 std::vector<Value> TransposePvary(const RuleContext& c, Values ct, const std::vector<bool>&) {
   return {c.b.scope().check_vma ? Psum(ct[0], AxesOf(c.attrs)) : ct[0]};
@@ -85,13 +85,13 @@ std::vector<Value> TransposePvary(const RuleContext& c, Values ct, const std::ve
 // ---- preduced: from invarying to reduced. The transpose adds up the cotangent's terms. ----
 
 absl::Status PreducedStates(const InferContext& c, std::vector<Type>* out) {
-  return Cast(c, nullptr, &Type::reduced, out);
+  return CastStates(c, nullptr, &Type::reduced, out);
 }
 
 // ---- vary_unreduced_cast: from varying to unreduced. The shards are then terms of a sum. ----
 
 absl::Status VaryUnreducedStates(const InferContext& c, std::vector<Type>* out) {
-  return Cast(c, &Type::varying, &Type::unreduced, out);
+  return CastStates(c, &Type::varying, &Type::unreduced, out);
 }
 std::vector<Value> TransposeVaryUnreduced(const RuleContext& c, Values ct,
                                           const std::vector<bool>&) {
@@ -101,7 +101,7 @@ std::vector<Value> TransposeVaryUnreduced(const RuleContext& c, Values ct,
 // ---- reduced_vary_cast: from reduced to varying. The transpose makes cotangents unreduced. ----
 
 absl::Status ReducedVaryStates(const InferContext& c, std::vector<Type>* out) {
-  return Cast(c, &Type::reduced, &Type::varying, out);
+  return CastStates(c, &Type::reduced, &Type::varying, out);
 }
 std::vector<Value> TransposeReducedVary(const RuleContext& c, Values ct, const std::vector<bool>&) {
   return {VaryUnreducedCast(ct[0], SetOf(AxesOf(c.attrs)))};
@@ -128,18 +128,20 @@ const OpDef kReducedVaryCast = CastOp({.name = "reduced_vary_cast",
 
 namespace {
 
-Value Cast(const OpDef& def, Value x, const AxisSet& axes) {
+Value EmitCast(const OpDef& def, Value x, const AxisSet& axes) {
   if (axes.empty() || !x.builder().scope().check_vma) return x;
   return x.builder().Emit1(def, {x}, {{"axes", AxisList(axes.begin(), axes.end())}});
 }
 
 }  // namespace
 
-Value Pvary(Value x, const AxisSet& axes) { return Cast(ops::kPvary, x, axes); }
-Value Preduced(Value x, const AxisSet& axes) { return Cast(ops::kPreduced, x, axes); }
+Value Pvary(Value x, const AxisSet& axes) { return EmitCast(ops::kPvary, x, axes); }
+Value Preduced(Value x, const AxisSet& axes) { return EmitCast(ops::kPreduced, x, axes); }
 Value VaryUnreducedCast(Value x, const AxisSet& axes) {
-  return Cast(ops::kVaryUnreducedCast, x, axes);
+  return EmitCast(ops::kVaryUnreducedCast, x, axes);
 }
-Value ReducedVaryCast(Value x, const AxisSet& axes) { return Cast(ops::kReducedVaryCast, x, axes); }
+Value ReducedVaryCast(Value x, const AxisSet& axes) {
+  return EmitCast(ops::kReducedVaryCast, x, axes);
+}
 
 }  // namespace tessera::ir

@@ -37,12 +37,13 @@ absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
                     " for operand ", c.in[0].ToString());
 }
 
-// Checks that `set` contains all mesh axes of the op. `set` is the axes along which the operand is
-// in one state, such as varying. The errors assume that it should vary.
-absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
+// Checks that the operand is in one state, such as varying, along all mesh axes of the op.
+// `axes_in_state` are the axes along which it is in that state. The errors assume that it should
+// vary.
+absl::Status CheckAllInState(const InferContext& c, const AxisSet& axes_in_state) {
   const Type& t = c.in[0];
   const AxisList axes = MeshAxesOf(c);
-  if (ContainsAll(set, axes)) return absl::OkStatus();
+  if (ContainsAll(axes_in_state, axes)) return absl::OkStatus();
   if (!Disjoint(t.NonInvaryingAxes(), axes) && !ContainsAll(t.unreduced, axes) &&
       !ContainsAll(t.reduced, axes))
     return MakeError(ErrorKind::kValueError, MixedStatesMessage(c.def.lax_name, t, axes));
@@ -58,7 +59,7 @@ absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
                     " over axes (", absl::StrJoin(axes, ","),
                     "); apply pcast(..., to='varying') first");
 }
-absl::Status CheckVaries(const InferContext& c) { return CheckStates(c, c.in[0].varying); }
+absl::Status CheckVaries(const InferContext& c) { return CheckAllInState(c, c.in[0].varying); }
 // Returns whether the operand of a sum is unreduced along all mesh axes of the op. If it is not, it
 // has to vary along them.
 bool IsUnreduced(const InferContext& c) {
@@ -111,7 +112,7 @@ absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
 
 // Returns a type with the dtype and shape of the operand. It is not weak, and no axis is varying,
 // unreduced or reduced in it yet.
-absl::StatusOr<std::vector<Type>> InferStrong(const InferContext& c) {
+absl::StatusOr<std::vector<Type>> InferLikeOperand(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
   return std::vector<Type>{MakeType(c.in[0].dtype, c.in[0].shape)};
 }
@@ -124,18 +125,18 @@ absl::Status CheckSummable(const InferContext& c) {
 
 absl::StatusOr<std::vector<Type>> InferPsum(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSummable(c));
-  return InferStrong(c);
+  return InferLikeOperand(c);
 }
 
 absl::StatusOr<std::vector<Type>> InferPextremum(const InferContext& c) {
   if (IsComplex(c.in[0].dtype))
     return TypeError(c, "complex values have no order, got ", c.in[0].ToString());
   TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.in[0].dtype));
-  return InferStrong(c);
+  return InferLikeOperand(c);
 }
 
 absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferLikeOperand(c));
   const bool tiled = c.attrs.Bool("tiled");
   const std::string& to = c.attrs.Str("to");
   if (to != "varying" && to != "invarying" && to != "reduced")
@@ -158,7 +159,7 @@ absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
 
 absl::StatusOr<std::vector<Type>> InferPsumScatter(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSummable(c));
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferLikeOperand(c));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "scatter_dimension", c.in[0].rank()));
   const int64_t dim = c.attrs.Int("scatter_dimension"), n = SizeAlong(c);
   Dims& shape = out[0].shape;
@@ -179,7 +180,7 @@ absl::StatusOr<std::vector<Type>> InferPsumScatter(const InferContext& c) {
 }
 
 absl::StatusOr<std::vector<Type>> InferPpermute(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferLikeOperand(c));
   const std::vector<int64_t>& perm = c.attrs.Ints("perm");
   const int64_t n = SizeAlong(c);
   if (perm.size() % 2 != 0)
@@ -199,7 +200,7 @@ absl::StatusOr<std::vector<Type>> InferPpermute(const InferContext& c) {
 }
 
 absl::StatusOr<std::vector<Type>> InferAllToAll(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferLikeOperand(c));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "split_dimension", c.in[0].rank()));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "concat_dimension", c.in[0].rank()));
   const int64_t split = c.attrs.Int("split_dimension"), concat = c.attrs.Int("concat_dimension");
@@ -234,16 +235,17 @@ absl::StatusOr<std::vector<Type>> InferAxisIndex(const InferContext& c) {
 // Returns the signature of an op that changes only the `operand_whole` dims of its operand and the
 // `result_whole` dims of its result. These need replication. The other dims of both correspond to
 // each other in order.
-Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const int> result_whole,
-                        const Type& in, const Type& out) {
+Signature DimensionwiseFactors(absl::Span<const int> operand_whole,
+                               absl::Span<const int> result_whole, const Type& in,
+                               const Type& out) {
   Signature s;
   TensorFactors operand, result;
   std::vector<int> passing;
-  auto whole = [](absl::Span<const int> dims, int d) {
+  auto has_dim = [](absl::Span<const int> dims, int d) {
     return std::find(dims.begin(), dims.end(), d) != dims.end();
   };
   for (int d = 0; d < in.rank(); ++d) {
-    const bool fixed = whole(operand_whole, d);
+    const bool fixed = has_dim(operand_whole, d);
     const int factor =
         s.Add(fixed ? FactorKind::kReplicated : FactorKind::kPassThrough, in.shape[d]);
     operand.push_back({factor});
@@ -251,7 +253,7 @@ Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const in
   }
   size_t next = 0;
   for (int d = 0; d < out.rank(); ++d) {
-    if (whole(result_whole, d)) {
+    if (has_dim(result_whole, d)) {
       result.push_back({s.Add(FactorKind::kReplicated, out.shape[d])});
     } else {
       result.push_back({passing.at(next++)});
@@ -264,20 +266,20 @@ Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const in
 
 Signature GatherFactors(const InferContext& c, absl::Span<const Type> out) {
   const int dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
-  if (c.attrs.Bool("tiled")) return Dimensionwise({dim}, {dim}, c.in[0], out[0]);
-  return Dimensionwise({}, {dim}, c.in[0], out[0]);
+  if (c.attrs.Bool("tiled")) return DimensionwiseFactors({dim}, {dim}, c.in[0], out[0]);
+  return DimensionwiseFactors({}, {dim}, c.in[0], out[0]);
 }
 Signature ScatterFactors(const InferContext& c, absl::Span<const Type> out) {
   const int dim = static_cast<int>(c.attrs.Int("scatter_dimension"));
-  if (c.attrs.Bool("tiled")) return Dimensionwise({dim}, {dim}, c.in[0], out[0]);
-  return Dimensionwise({dim}, {}, c.in[0], out[0]);
+  if (c.attrs.Bool("tiled")) return DimensionwiseFactors({dim}, {dim}, c.in[0], out[0]);
+  return DimensionwiseFactors({dim}, {}, c.in[0], out[0]);
 }
 Signature AllToAllFactors(const InferContext& c, absl::Span<const Type> out) {
   const int split = static_cast<int>(c.attrs.Int("split_dimension"));
   const int concat = static_cast<int>(c.attrs.Int("concat_dimension"));
   if (c.attrs.Bool("tiled"))
-    return Dimensionwise({split, concat}, {split, concat}, c.in[0], out[0]);
-  return Dimensionwise({split}, {concat}, c.in[0], out[0]);
+    return DimensionwiseFactors({split, concat}, {split, concat}, c.in[0], out[0]);
+  return DimensionwiseFactors({split}, {concat}, c.in[0], out[0]);
 }
 Signature NoFactors(const InferContext&, absl::Span<const Type>) {
   return {{}, {}, {TensorFactors{}}};
@@ -297,9 +299,9 @@ std::vector<Value> PsumTranspose(const RuleContext& c, Values ct, const std::vec
   const AxisList& axes = AxesOf(c.attrs);
   if (!c.b.scope().check_vma) return {Psum(ct[0], axes)};
   const AxisList mesh_axes = MeshAxesAmong(c.b.scope(), axes);
-  const AxisSet cast(mesh_axes.begin(), mesh_axes.end());
+  const AxisSet cast_axes(mesh_axes.begin(), mesh_axes.end());
   const bool unreduced = !mesh_axes.empty() && ContainsAll(c.in_types[0].unreduced, mesh_axes);
-  const Value x = unreduced ? Preduced(ct[0], cast) : Pvary(ct[0], cast);
+  const Value x = unreduced ? Preduced(ct[0], cast_axes) : Pvary(ct[0], cast_axes);
   return {Psum(x, MappedAxesAmong(c.b.scope(), axes))};
 }
 
@@ -403,26 +405,27 @@ struct AxesAroundBatch {
 };
 
 // Returns `x` with its first dim sharded over `axes`.
-Value FirstDimOver(Value x, const AxisList& axes) {
+Value ShardFirstDim(Value x, const AxisList& axes) {
   Type type = x.type();
   type.set_axes_of(0, axes);
   Normalize(&type);
   return ShardedLike(x, type);
 }
 
-// BatchFirst returns the operand with the batch dim in front and unsharded. FirstIsBatch returns
-// `x`, whose dim 0 is the batch, as a batched result, sharded as the batch is.
-Value BatchFirst(const RuleContext& c, absl::Span<const int> dims) {
-  if (dims[0] >= 0) return FirstDimOver(MoveDim(c.in[0], dims[0], 0), {});
+// OperandWithBatchFirst returns the operand with the batch dim in front and unsharded.
+// BatchedAtDim0 returns `x`, whose dim 0 is the batch, as a batched result, sharded as the batch
+// is.
+Value OperandWithBatchFirst(const RuleContext& c, absl::Span<const int> dims) {
+  if (dims[0] >= 0) return ShardFirstDim(MoveDim(c.in[0], dims[0], 0), {});
   return BroadcastNewDim(Pvary(c.in[0], walk::MissingSpmdAxes(c.batch, c.in[0])), 0, c.batch.size);
 }
-Batched FirstIsBatch(const RuleContext& c, Value x) {
-  return {{FirstDimOver(x, c.batch.sharding)}, {0}};
+Batched BatchedAtDim0(const RuleContext& c, Value x) {
+  return {{ShardFirstDim(x, c.batch.sharding)}, {0}};
 }
 
-// Fold merges `count` dims, from dim `at` on, into one. Unfold splits dim `at` into dims of these
-// sizes.
-Value Fold(Value x, int at, int count) {
+// MergeDims merges `count` dims, from dim `at` on, into one. SplitDim splits dim `at` into dims of
+// these sizes.
+Value MergeDims(Value x, int at, int count) {
   Dims shape = x.shape();
   for (int i = 1; i < count; ++i) {
     shape[at] *= shape[at + 1];
@@ -430,7 +433,7 @@ Value Fold(Value x, int at, int count) {
   }
   return Reshape(x, shape);
 }
-Value Unfold(Value x, int at, const Dims& sizes) {
+Value SplitDim(Value x, int at, const Dims& sizes) {
   Dims shape = x.shape();
   shape.erase(shape.begin() + at);
   shape.insert(shape.begin() + at, sizes.begin(), sizes.end());
@@ -450,7 +453,7 @@ Value ReduceCopies(ReduceKind kind, Value x, int64_t size) {
 
 // Emits the collective `def` along `axes` on `x`, which is made to vary along them. Returns `x` if
 // there are no axes.
-Value AlongAxes(const OpDef& def, Value x, const AxisList& axes) {
+Value EmitAlong(const OpDef& def, Value x, const AxisList& axes) {
   if (axes.empty()) return x;
   const AxisList mesh_axes = MeshAxesAmong(x.builder().scope(), axes);
   AxisSet missing(mesh_axes.begin(), mesh_axes.end());
@@ -462,7 +465,7 @@ Value AlongAxes(const OpDef& def, Value x, const AxisList& axes) {
 Batched ReduceAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const Value x = dims[0] < 0 ? ReduceCopies(c.def.reduce, c.in[0], size)
                               : ReduceBatch(c.def.reduce, c.in[0], dims[0]);
-  return {{AlongAxes(c.def, x, AxesAroundBatch(c).rest)}, {-1}};
+  return {{EmitAlong(c.def, x, AxesAroundBatch(c).rest)}, {-1}};
 }
 
 // Brings the blocks of all members and devices into one dim in front, in the order of the axes, and
@@ -474,14 +477,14 @@ Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64
   if (dims[0] < 0 && along.rest.empty()) {
     x = BroadcastNewDim(c.in[0], dim, size);
   } else {
-    x = BatchFirst(c, dims);
+    x = OperandWithBatchFirst(c, dims);
     if (!along.rest.empty()) {
       x = AllGather(x, along.rest, 0, /*tiled=*/false, c.attrs.Str("to"));
-      x = Fold(MoveDim(Unfold(x, 0, {along.num_before, along.num_after}), 2, 1), 0, 3);
+      x = MergeDims(MoveDim(SplitDim(x, 0, {along.num_before, along.num_after}), 2, 1), 0, 3);
     }
     x = MoveDim(x, 0, dim);
   }
-  if (c.attrs.Bool("tiled")) x = Fold(x, dim, 2);
+  if (c.attrs.Bool("tiled")) x = MergeDims(x, dim, 2);
   // A result that is the same for all members would have to be equal along the axes that cut the
   // batch, which its type does not say. It is given a batch dim instead.
   if (along.is_cut) return {{walk::WithBatchDim(c.batch, x, 0)}, {0}};
@@ -496,11 +499,11 @@ Batched ScatterAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
                         : ReduceBatch(c.def.reduce, c.in[0], dims[0]);
   Dims blocks{along.num_before, along.size, along.num_after};
   if (tiled) blocks.push_back(x.dim(dim) / (along.num_before * along.size * along.num_after));
-  x = MoveDim(Unfold(x, dim, blocks), dim + 1, 0);
-  x = Fold(x, dim + 1, 2);
+  x = MoveDim(SplitDim(x, dim, blocks), dim + 1, 0);
+  x = MergeDims(x, dim + 1, 2);
   x = along.rest.empty() ? Squeeze(x, {dim + 1})
                          : PsumScatter(x, along.rest, dim + 1, /*tiled=*/false);
-  return FirstIsBatch(c, x);
+  return BatchedAtDim0(c, x);
 }
 
 // Consecutive destinations that get members from consecutive sources are moved as one slice.
@@ -516,7 +519,7 @@ Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
   if (dims[0] < 0 && static_cast<int64_t>(perm.size()) == 2 * size) return {{c.in[0]}, {-1}};
   std::vector<int64_t> source(size, -1);
   for (size_t i = 0; i + 1 < perm.size(); i += 2) source[perm[i + 1]] = perm[i];
-  const Value x = BatchFirst(c, dims);
+  const Value x = OperandWithBatchFirst(c, dims);
   std::vector<Value> parts;
   for (int64_t begin = 0, end = 0; begin < size; begin = end) {
     const int64_t from = source[begin], step = from < 0 ? 0 : 1;
@@ -526,7 +529,7 @@ Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
     zeros.shape[0] = end - begin;
     parts.push_back(from < 0 ? Zeros(c.b, zeros) : SliceInDim(x, 0, from, from + end - begin));
   }
-  return FirstIsBatch(
+  return BatchedAtDim0(
       c, parts.size() == 1 ? parts[0] : Concatenate(MatchVarying(std::move(parts)), 0));
 }
 
@@ -537,10 +540,10 @@ Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int
   const auto split = static_cast<int>(c.attrs.Int("split_dimension"));
   const auto concat = static_cast<int>(c.attrs.Int("concat_dimension"));
   const bool tiled = c.attrs.Bool("tiled");
-  Value x = BatchFirst(c, dims);
+  Value x = OperandWithBatchFirst(c, dims);
   Dims blocks{along.num_before, along.size, along.num_after};
   if (tiled) blocks.push_back(x.dim(split + 1) / (along.num_before * along.size * along.num_after));
-  x = Unfold(x, split + 1, blocks);
+  x = SplitDim(x, split + 1, blocks);
   // Move dims from [sender, ..., before, receiver, after, ...] to [receiver, before, after, sender,
   // ...].
   DimList order{split + 2, split + 1, split + 3, 0};
@@ -548,12 +551,12 @@ Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int
   order.insert(order.end(), others.begin(), others.end());
   x = Transpose(x, order);
   if (!along.rest.empty()) {
-    x = AllToAll(Fold(x, 1, 2), along.rest, 1, 1, /*tiled=*/false);
-    x = Unfold(x, 1, {along.num_before, along.num_after});
+    x = AllToAll(MergeDims(x, 1, 2), along.rest, 1, 1, /*tiled=*/false);
+    x = SplitDim(x, 1, {along.num_before, along.num_after});
   }
-  x = Fold(MoveDim(x, 3, 2), 1, 3);  // [receiver, senders, ...]
+  x = MergeDims(MoveDim(x, 3, 2), 1, 3);  // [receiver, senders, ...]
   x = MoveDim(x, 1, concat + 1);
-  return FirstIsBatch(c, tiled ? Fold(x, concat + 1, 2) : x);
+  return BatchedAtDim0(c, tiled ? MergeDims(x, concat + 1, 2) : x);
 }
 
 Batched IndexAlongBatch(const RuleContext& c, absl::Span<const int>, int64_t size) {
@@ -568,7 +571,7 @@ Batched IndexAlongBatch(const RuleContext& c, absl::Span<const int>, int64_t siz
     const Value scaled = Mul(index, FullLike(index, static_cast<double>(along.num_after)));
     index = Add(scaled, BroadcastNewDim(AxisIndex(c.b, along.after), 0, size));
   }
-  return FirstIsBatch(c, index);
+  return BatchedAtDim0(c, index);
 }
 
 // ---- Reference semantics, evaluated on all shards at once. ----
@@ -642,7 +645,7 @@ void FoldFloats(ReduceKind kind, const Group& g, Array* out) {
   }
 }
 
-Array Fold(ReduceKind kind, const Group& g) {
+Array FoldGroup(ReduceKind kind, const Group& g) {
   Array out(g.blocks[0]->dtype(), g.blocks[0]->shape());
   VisitDType(out.dtype(), [&]<DType kD>(DTypeTag<kD>) {
     if constexpr (IsComplexType<ComputeType<kD>>)
@@ -664,7 +667,7 @@ absl::StatusOr<std::vector<Shards>> OnEachShard(const EvalContext& c, absl::Span
 }
 
 absl::StatusOr<std::vector<Shards>> EvalReduce(const EvalContext& c, absl::Span<const Shards> in) {
-  return OnEachShard(c, in, [&](const Group& g) { return Fold(c.def.reduce, g); });
+  return OnEachShard(c, in, [&](const Group& g) { return FoldGroup(c.def.reduce, g); });
 }
 
 // Returns the `blocks` concatenated along `dim`, or stacked there as a new dim.
@@ -710,7 +713,7 @@ absl::StatusOr<std::vector<Shards>> EvalPsumScatter(const EvalContext& c,
       pieces.push_back(Piece(*block, dim, n, g.position, c.attrs.Bool("tiled")));
     Group mine;
     for (const Array& piece : pieces) mine.blocks.push_back(&piece);
-    return Fold(c.def.reduce, mine);
+    return FoldGroup(c.def.reduce, mine);
   });
 }
 
@@ -875,7 +878,7 @@ namespace {
 
 // Returns the operand, cast to vary along all of `axes` if it is invarying along them. Throws if it
 // is in several states along them.
-Value Varying(Value x, const AxisList& axes, const OpDef& def) {
+Value CastToVarying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
   ThrowIfError(ops::CheckAxesAreBound(def.lax_name, scope, axes));
   const AxisList mesh_axes = ops::MeshAxesAmong(scope, axes);
@@ -890,9 +893,9 @@ Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   return Pvary(x, AxisSet(mesh_axes.begin(), mesh_axes.end()));
 }
 
-Value Reduce(Value x, AxisList axes, const OpDef& def) {
+Value EmitAllReduce(Value x, AxisList axes, const OpDef& def) {
   if (axes.empty()) return x;
-  x = Varying(x, axes, def);
+  x = CastToVarying(x, axes, def);
   return x.builder().Emit1(def, {x}, {{"axes", std::move(axes)}});
 }
 
@@ -900,13 +903,13 @@ Value Reduce(Value x, AxisList axes, const OpDef& def) {
 
 Value Psum(Value x, AxisList axes) {
   if (x.dtype() == DType::kBool && !axes.empty()) x = Convert(x, DType::kS32);
-  return Reduce(x, std::move(axes), ops::kPsum);
+  return EmitAllReduce(x, std::move(axes), ops::kPsum);
 }
-Value Pmax(Value x, AxisList axes) { return Reduce(x, std::move(axes), ops::kPmax); }
-Value Pmin(Value x, AxisList axes) { return Reduce(x, std::move(axes), ops::kPmin); }
+Value Pmax(Value x, AxisList axes) { return EmitAllReduce(x, std::move(axes), ops::kPmax); }
+Value Pmin(Value x, AxisList axes) { return EmitAllReduce(x, std::move(axes), ops::kPmin); }
 
 Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to) {
-  if (to != "reduced") x = Varying(x, axes, ops::kAllGather);
+  if (to != "reduced") x = CastToVarying(x, axes, ops::kAllGather);
   return x.builder().Emit1(ops::kAllGather, {x},
                            {{"axes", std::move(axes)},
                             {"all_gather_dimension", int64_t{dimension}},
@@ -916,7 +919,7 @@ Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_v
 
 Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled) {
   if (x.dtype() == DType::kBool) x = Convert(x, DType::kS32);
-  x = Varying(x, axes, ops::kPsumScatter);
+  x = CastToVarying(x, axes, ops::kPsumScatter);
   return x.builder().Emit1(ops::kPsumScatter, {x},
                            {{"axes", std::move(axes)},
                             {"scatter_dimension", int64_t{scatter_dimension}},
@@ -924,7 +927,7 @@ Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled) {
 }
 
 Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm) {
-  x = Varying(x, axes, ops::kPpermute);
+  x = CastToVarying(x, axes, ops::kPpermute);
   std::vector<int64_t> flat;
   for (const auto& [source, destination] : perm) {
     flat.push_back(source);
@@ -935,7 +938,7 @@ Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> 
 }
 
 Value AllToAll(Value x, AxisList axes, int split_dimension, int concat_dimension, bool tiled) {
-  x = Varying(x, axes, ops::kAllToAll);
+  x = CastToVarying(x, axes, ops::kAllToAll);
   return x.builder().Emit1(ops::kAllToAll, {x},
                            {{"axes", std::move(axes)},
                             {"split_dimension", int64_t{split_dimension}},

@@ -58,7 +58,7 @@ TEST(Psum, AccumulatesWide) {
   EXPECT_EQ(out[0].At(0), 260);  // summed step by step in bf16 it would stay 256
 }
 
-TEST(Psum, OfBoolsCounts) {
+TEST(Psum, CountsTrueBools) {
   std::vector<Array> blocks;
   for (int v : {1, 0, 1, 1, 0, 1})
     blocks.push_back(Array::Of(DType::kBool, {1}, std::vector<double>{double(v)}));
@@ -101,7 +101,7 @@ TEST(AllGather, StacksOrConcatenates) {
   EXPECT_THAT(stacked[4].ToDoubles(), ElementsAre(30, 40, 50, 31, 41, 51));
 }
 
-TEST(PsumScatter, LeavesEachItsPiece) {
+TEST(PsumScatter, EachDeviceGetsItsPiece) {
   const auto blocks = Blocks(DType::kF32, {3});
   const auto out = OnGrid(blocks, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{PsumScatter(p[0], {"j"}, 0, false)};
@@ -176,28 +176,28 @@ TEST(Typing, FollowsJax) {
 }
 
 // Operand sizes that do not fit the group are refused, with JAX's words.
-TEST(Typing, SizesMustFit) {
+TEST(Typing, OperandSizesMustFitTheGroup) {
   const Type v = Varying(F32({4}), kIJ);
-  auto error = [&](const Body& body) {
+  auto error_text = [&](const Body& body) {
     return std::string(TryFn(Grid(), {v}, body).status().message());
   };
-  EXPECT_THAT(error([](Builder&, const auto& p) {
+  EXPECT_THAT(error_text([](Builder&, const auto& p) {
                 return std::vector<Value>{PsumScatter(p[0], {"j"}, 0, true)};
               }),
               HasSubstr("must be divisible by"));
-  EXPECT_THAT(error([](Builder&, const auto& p) {
+  EXPECT_THAT(error_text([](Builder&, const auto& p) {
                 return std::vector<Value>{PsumScatter(p[0], {"j"}, 0, false)};
               }),
               HasSubstr("must match"));
-  EXPECT_THAT(error([](Builder&, const auto& p) {
+  EXPECT_THAT(error_text([](Builder&, const auto& p) {
                 return std::vector<Value>{AllToAll(p[0], {"j"}, 0, 0, false)};
               }),
               HasSubstr("all_to_all requires"));
-  EXPECT_THAT(error([](Builder&, const auto& p) {
+  EXPECT_THAT(error_text([](Builder&, const auto& p) {
                 return std::vector<Value>{AllGather(p[0], {"j"}, 2, true)};
               }),
               HasSubstr("all_gather_dimension is 2"));
-  EXPECT_THAT(error([](Builder&, const auto& p) {
+  EXPECT_THAT(error_text([](Builder&, const auto& p) {
                 return std::vector<Value>{AllGather(p[0], {"q"}, 0, true)};
               }),
               HasSubstr("Found an unbound axis name: q"));
@@ -205,7 +205,7 @@ TEST(Typing, SizesMustFit) {
 
 // Returns a manual_computation with `body` as its body, so that the generic checks of
 // transform_checks.h run it on all shards.
-FunctionRef Sharded(const Body& body, bool check_vma, Dims shape) {
+FunctionRef ManualFn(const Body& body, bool check_vma, Dims shape) {
   const Scope outer = MeshScope({{"i", 2}, {"j", 3}});
   const std::vector<PartitionSpec> specs = {{{{"i", "j"}}, {}, {}, {}}};
   shape[0] *= 6;
@@ -247,7 +247,7 @@ TEST(Rules, DerivativesAndBatching) {
   for (const Row& row : rows) {
     for (bool check_vma : {true, false}) {
       SCOPED_TRACE(std::string(row.name) + (check_vma ? "" : ", unchecked"));
-      const FunctionRef f = Sharded(
+      const FunctionRef f = ManualFn(
           [&](Builder&, const std::vector<Value>& p) {
             return std::vector<Value>{Sin(row.op(p[0] * p[0]))};
           },
@@ -259,7 +259,7 @@ TEST(Rules, DerivativesAndBatching) {
 }
 
 TEST(Rules, PextremaBatch) {
-  const FunctionRef f = Sharded(
+  const FunctionRef f = ManualFn(
       [](Builder&, const std::vector<Value>& p) {
         return std::vector<Value>{Pmax(p[0], {"j"}) + Pmin(p[0], {"i"})};
       },

@@ -23,21 +23,21 @@ Types InferPart(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// Returns a piece that fills a result of `shape` with elements of operand `source` that are `apart`
-// elements apart.
-IndexPiece AllOf(const Dims& shape, int source, int64_t apart) {
+// Returns a piece that fills a result of `shape` with every `stride`-th element of operand
+// `source`.
+IndexPiece StridedPiece(const Dims& shape, int source, int64_t stride) {
   IndexPiece piece;
   piece.source = source;
   piece.shape = shape;
   piece.start.assign(shape.size(), 0);
   piece.step.assign(shape.size(), 1);
   piece.strides = StridesOf(shape);
-  for (int64_t& stride : piece.strides) stride *= apart;
+  for (int64_t& s : piece.strides) s *= stride;
   return piece;
 }
 template <int kPart>
 IndexMap MapOfPart(const InferContext& c, absl::Span<const Type>) {
-  IndexPiece piece = AllOf(c.in[0].shape, 0, 2);
+  IndexPiece piece = StridedPiece(c.in[0].shape, 0, 2);
   piece.offset = kPart;
   return {.pieces = {std::move(piece)}, .literal = {}, .indexes_complex_parts = true};
 }
@@ -66,7 +66,7 @@ IndexMap MapOfComplex(const InferContext& c, absl::Span<const Type>) {
   IndexMap map;
   map.indexes_complex_parts = true;
   for (int part = 0; part < 2; ++part) {
-    IndexPiece piece = AllOf(c.in[0].shape, part, 1);
+    IndexPiece piece = StridedPiece(c.in[0].shape, part, 1);
     piece.start.push_back(part);
     piece.step.push_back(1);
     piece.shape.push_back(1);
@@ -129,14 +129,15 @@ namespace {
 Value PartOf(const OpDef& def, Value x) {
   Builder& b = x.builder();
   const bool is_real = &def == &ops::kReal;
-  const Op* const made = b.DefiningOp(x);
-  if (made != nullptr && made->def == &ops::kComplex)
-    return Value(&b, made->operands[is_real ? 0 : 1]);
-  if (made != nullptr && made->def == &ops::kConstant)
-    return Constant(b, ValueOrThrow(EvaluateOp(def, {}, {made->attrs.Literal("value")}, {}))[0]);
-  if (made != nullptr && made->def == &ops::kBroadcastInDim) {
-    const Attrs attrs = made->attrs;
-    const Value part = PartOf(def, Value(&b, made->operands[0]));
+  const Op* const producer = b.DefiningOp(x);
+  if (producer != nullptr && producer->def == &ops::kComplex)
+    return Value(&b, producer->operands[is_real ? 0 : 1]);
+  if (producer != nullptr && producer->def == &ops::kConstant)
+    return Constant(b,
+                    ValueOrThrow(EvaluateOp(def, {}, {producer->attrs.Literal("value")}, {}))[0]);
+  if (producer != nullptr && producer->def == &ops::kBroadcastInDim) {
+    const Attrs attrs = producer->attrs;
+    const Value part = PartOf(def, Value(&b, producer->operands[0]));
     return b.Emit1(ops::kBroadcastInDim, {part}, attrs);
   }
   return b.Emit1(def, {x});

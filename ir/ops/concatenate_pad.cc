@@ -161,9 +161,9 @@ Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
                   high = c.attrs.Ints("edge_padding_high")[d];
     if (PadsNothing(c.attrs, size, d)) return size;
     // Block i of the result has `low` fills, element i and `high` fills.
-    const bool puts = size > 0 && low >= 0 && high >= 0 && size <= out[0].shape[d] &&
-                      low + high == c.attrs.Ints("interior_padding")[d];
-    return puts ? size : 0;
+    const bool is_in_blocks = size > 0 && low >= 0 && high >= 0 && size <= out[0].shape[d] &&
+                              low + high == c.attrs.Ints("interior_padding")[d];
+    return is_in_blocks ? size : 0;
   });
 }
 
@@ -286,7 +286,7 @@ bool IsZero(Value v) {
 Value PaddingLike(Value x, Value padding_value) {
   const Type &want = x.type(), &have = padding_value.type();
   if (have.unreduced == want.unreduced && have.reduced == want.reduced) return padding_value;
-  // Inference reports the error.
+  // If the value varies along an axis, inference reports the error.
   if (!have.NonInvaryingAxes().empty()) return padding_value;
   AxisSet manual;
   for (const std::string& a : want.unreduced)
@@ -305,8 +305,8 @@ Value PaddingLike(Value x, Value padding_value) {
 Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
           std::vector<int64_t> interior) {
   if (interior.empty()) interior.assign(x.rank(), 0);
-  const std::vector<int64_t> none(x.rank(), 0);
-  if (low == none && high == none && interior == none) return x;
+  const std::vector<int64_t> zeros(x.rank(), 0);
+  if (low == zeros && high == zeros && interior == zeros) return x;
   padding_value = PaddingLike(x, ops::ConvertIfWeak(padding_value, x));
   return x.builder().Emit1(ops::kPad, MatchVarying({x, padding_value}),
                            {{"edge_padding_low", std::move(low)},

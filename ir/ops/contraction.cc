@@ -201,10 +201,10 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   for (size_t i = 0; i < by_other.size(); ++i) by_other[i] = i;
   std::sort(by_other.begin(), by_other.end(),
             [&](size_t a, size_t b) { return other.contract[a] < other.contract[b]; });
-  DimList mine_of = Joined(mine.batch, mine.free);
-  for (size_t i : by_other) mine_of.push_back(mine.contract[i]);
+  DimList product_dims = Joined(mine.batch, mine.free);
+  for (size_t i : by_other) product_dims.push_back(mine.contract[i]);
   PartitionSpec spec;
-  for (int64_t d : mine_of) spec.dims.push_back(x.axes_of(d));
+  for (int64_t d : product_dims) spec.dims.push_back(x.axes_of(d));
   for (const std::string& a : x.reduced)
     if (!c.b.mesh().IsManual(a)) spec.unreduced.push_back(a);
   const bool sharded = x.is_sharded() || y.type().is_sharded() || ct.type().is_sharded();
@@ -213,7 +213,7 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const Value wide_ct = Convert(ct, wide), wide_y = Convert(y, wide);
   Value product = DotGeneral(wide_ct, wide_y, {ct_batch, other.batch, ct_other, other.free},
                              sharded ? &spec : nullptr, {}, PrecisionOf(c.attrs));
-  return Convert(Transpose(product, InversePermutation(mine_of)), x.dtype);
+  return Convert(Transpose(product, InversePermutation(product_dims)), x.dtype);
 }
 
 std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
@@ -330,14 +330,15 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec*
                    *preferred_element_type);
   const auto is_moved_only = [](DType d) { return !IsComputable(d) && !IsComplex(d); };
   // Numbers without kernels are multiplied as wider ones, and the result is rounded once.
-  const bool of_moved = lhs.dtype() == rhs.dtype() && is_moved_only(lhs.dtype());
-  if (of_moved || (preferred_element_type && is_moved_only(*preferred_element_type))) {
+  const bool lack_kernels = lhs.dtype() == rhs.dtype() && is_moved_only(lhs.dtype());
+  if (lack_kernels || (preferred_element_type && is_moved_only(*preferred_element_type))) {
     const DType wide = IsFloat(lhs.dtype()) ? DType::kF32 : DType::kS32;
     const DType result = preferred_element_type.value_or(lhs.dtype());
-    const Value x = of_moved ? Convert(lhs, wide) : lhs, y = of_moved ? Convert(rhs, wide) : rhs;
-    const std::optional<DType> summed =
+    const Value x = lack_kernels ? Convert(lhs, wide) : lhs,
+                y = lack_kernels ? Convert(rhs, wide) : rhs;
+    const std::optional<DType> sum_dtype =
         is_moved_only(result) ? std::nullopt : std::optional(result);
-    return Convert(DotGeneral(x, y, dims, out_sharding, summed, precision), result);
+    return Convert(DotGeneral(x, y, dims, out_sharding, sum_dtype, precision), result);
   }
   if (is_complex && !preferred_element_type) {
     const Value a = Real(lhs), b = Imag(lhs), c = Real(rhs), d = Imag(rhs);

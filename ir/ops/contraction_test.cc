@@ -14,25 +14,26 @@ Attrs DotAttrs(Ints lb, Ints rb, Ints lc, Ints rc) {
           {"lhs_contracting_dimensions", lc},
           {"rhs_contracting_dimensions", rc}};
 }
-Attrs Matmul() { return DotAttrs({}, {}, {1}, {0}); }
-Attrs With(Attrs attrs, std::string_view name, AttrValue value) {
+Attrs MatmulAttrs() { return DotAttrs({}, {}, {1}, {0}); }
+Attrs WithAttr(Attrs attrs, std::string_view name, AttrValue value) {
   attrs.Set(name, std::move(value));
   return attrs;
 }
-std::string Text(Array x, Array y, Attrs attrs) {
+std::string EvalToText(Array x, Array y, Attrs attrs) {
   return EvalOne({"", &kDotGeneral, {std::move(x), std::move(y)}, std::move(attrs)}).ToString();
 }
 
-TEST(DotGeneral, EvaluatesAsWrittenByHand) {
+TEST(DotGeneral, EvaluatesSmallProducts) {
   for (DType dtype :
        {DType::kS32, DType::kU32, DType::kS64, DType::kBF16, DType::kF32, DType::kF64}) {
     const Array x = Iota(dtype, {2, 3}), y = Iota(dtype, {3, 2});
-    EXPECT_EQ(Text(x, y, Matmul()), "[[10, 13], [28, 40]]") << DTypeName(dtype);
-    EXPECT_EQ(Text(x, x, DotAttrs({0}, {0}, {1}, {1})), "[5, 50]");
-    EXPECT_EQ(Text(x, y, DotAttrs({}, {}, {0, 1}, {1, 0})), "50");
-    EXPECT_EQ(Text(Iota(dtype, {2}), Iota(dtype, {3}), DotAttrs({}, {}, {}, {})),
+    EXPECT_EQ(EvalToText(x, y, MatmulAttrs()), "[[10, 13], [28, 40]]") << DTypeName(dtype);
+    EXPECT_EQ(EvalToText(x, x, DotAttrs({0}, {0}, {1}, {1})), "[5, 50]");
+    EXPECT_EQ(EvalToText(x, y, DotAttrs({}, {}, {0, 1}, {1, 0})), "50");
+    EXPECT_EQ(EvalToText(Iota(dtype, {2}), Iota(dtype, {3}), DotAttrs({}, {}, {}, {})),
               "[[0, 0, 0], [0, 1, 2]]");
-    EXPECT_EQ(Text(Array(dtype, {2, 0}), Array(dtype, {0, 2}), Matmul()), "[[0, 0], [0, 0]]");
+    EXPECT_EQ(EvalToText(Array(dtype, {2, 0}), Array(dtype, {0, 2}), MatmulAttrs()),
+              "[[0, 0], [0, 0]]");
   }
 }
 
@@ -59,19 +60,20 @@ TEST(DotGeneral, AgreesWithItsDefinitionForScatteredDims) {
 TEST(DotGeneral, AccumulatesWideAndWrapsIntegers) {
   const Array f = Array::Of(DType::kF32, {1, 3}, {1e8, 1, -1e8}),
               ones = Array::Of(DType::kF32, {3, 1}, {1, 1, 1});
-  EXPECT_EQ(Text(f, ones, Matmul()), "[[1]]");
+  EXPECT_EQ(EvalToText(f, ones, MatmulAttrs()), "[[1]]");
   const Array i = Array::Of(DType::kS32, {1, 2}, {2147483647, 2}),
               one = Array::Of(DType::kS32, {2, 1}, {1, 1});
-  EXPECT_EQ(Text(i, one, Matmul()), "[[-2147483647]]");
+  EXPECT_EQ(EvalToText(i, one, MatmulAttrs()), "[[-2147483647]]");
   const Array h = Array::Of(DType::kBF16, {1, 2}, {256, 1}),
               hs = Array::Of(DType::kBF16, {2, 1}, {1, 1});
-  EXPECT_EQ(Text(h, hs, Matmul()), "[[256]]");
-  EXPECT_EQ(Text(h, hs, With(Matmul(), "preferred_element_type", DType::kF32)), "[[257]]");
+  EXPECT_EQ(EvalToText(h, hs, MatmulAttrs()), "[[256]]");
+  EXPECT_EQ(EvalToText(h, hs, WithAttr(MatmulAttrs(), "preferred_element_type", DType::kF32)),
+            "[[257]]");
 }
 
 std::vector<Case> Cases() {
   return {
-      {"Matmul", &kDotGeneral, {F64({2, 3}, 1), F64({3, 4}, 2)}, Matmul()},
+      {"Matmul", &kDotGeneral, {F64({2, 3}, 1), F64({3, 4}, 2)}, MatmulAttrs()},
       {"Transposed", &kDotGeneral, {F64({3, 2}, 1), F64({4, 3}, 2)}, DotAttrs({}, {}, {0}, {1})},
       {"Outer", &kDotGeneral, {F64({3}, 1), F64({2}, 2)}, DotAttrs({}, {}, {}, {})},
       {"Scattered",
@@ -106,19 +108,19 @@ TEST_P(Dots, BatchIsLoopForEveryMappedDim) {
 INSTANTIATE_TEST_SUITE_P(All, Dots, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(DotGeneral, CotangentsHaveTheOperandsDtypeWhateverWasPreferred) {
+TEST(DotGeneral, CotangentsHaveTheOperandsDtype) {
   for (const auto& [in, out] :
        {std::pair{DType::kBF16, DType::kF32}, std::pair{DType::kF32, DType::kBF16}}) {
     Builder b(Scope{});
     const Type t = MakeType(in, {2, 2});
-    const Attrs attrs = With(Matmul(), "preferred_element_type", out);
+    const Attrs attrs = WithAttr(MatmulAttrs(), "preferred_element_type", out);
     Value y = b.Param(t), ct = b.Param(MakeType(out, {2, 2}));
     const RuleContext rc{b, kDotGeneral, attrs, {}, {Value(), y}, {}, {t, t}, {ct.type()}};
     EXPECT_EQ(kDotGeneral.transpose.fn(rc, {ct}, {true, false})[0].type().ToString(), t.ToString());
   }
 }
 
-// Checks that the ops of `b` have this number of products, all of the highest precision. Requires:
+// Checks that the ops of `b` have `products` products, all of the highest precision. Requires:
 // `results` need all ops of `b`.
 void ExpectHighest(Builder& b, std::vector<Value> results, int products) {
   const std::string text = PrintFunction(*b.Build(std::move(results)));
@@ -132,8 +134,8 @@ void ExpectHighest(Builder& b, std::vector<Value> results, int products) {
 }
 
 // The products that the rules emit keep the precision of the op.
-TEST(DotGeneral, WhatRulesMakeOfItHasItsPrecision) {
-  const Attrs attrs = With(Matmul(), "precision", std::string("highest"));
+TEST(DotGeneral, RulesKeepThePrecision) {
+  const Attrs attrs = WithAttr(MatmulAttrs(), "precision", std::string("highest"));
   const Type x = MakeType(DType::kF32, {2, 3}), y = MakeType(DType::kF32, {3, 4}),
              out = MakeType(DType::kF32, {2, 4});
   {
@@ -159,7 +161,7 @@ TEST(DotGeneral, WhatRulesMakeOfItHasItsPrecision) {
   }
 }
 
-TEST(DotGeneral, WhatTheFunctionMakesOfItHasItsPrecision) {
+TEST(DotGeneral, ProductsOfTheFunctionHaveThePrecision) {
   struct Row {
     DType operands;
     std::optional<DType> preferred;
@@ -184,7 +186,7 @@ TEST(DotGeneral, WhatTheFunctionMakesOfItHasItsPrecision) {
   EXPECT_EQ(PrecisionOf(b.DefiningOp(high)->attrs), Precision::kHigh);
 }
 
-TEST(DotGeneral, PartitionIsWhole) {
+TEST(DotGeneral, PartitionedResultEqualsWhole) {
   const Mesh mesh{{{"x", 2}, {"y", 2}}};
   const std::vector<std::string> x = {"x"}, y = {"y"}, yx = {"y", "x"}, none;
   const Case c{
@@ -196,35 +198,36 @@ TEST(DotGeneral, PartitionIsWhole) {
   CheckPartition(c, mesh, {x, none, none, y}, 1e-12);
 }
 
-absl::StatusOr<std::string> On(std::string x, std::string y, Attrs attrs) {
+absl::StatusOr<std::string> TypeOfDot(std::string x, std::string y, Attrs attrs) {
   return TypeOn(ExplicitMesh(), kDotGeneral, {x, y}, attrs);
 }
 PartitionSpec Spec(DimAxes dims) { return {dims, {}, {}, {}}; }
 
 TEST(DotGeneral, ExplicitShardingsFollowJax) {
-  EXPECT_THAT(On("f32[8@x,2]", "f32[2,8@y]", Matmul()), IsOkAndHolds("f32[8@x,8@y]"));
-  EXPECT_THAT(On("f32[8@x,2@y]", "f32[2,8]", Matmul()), IsOkAndHolds("f32[8@x,8]"));
-  EXPECT_THAT(On("f32[8@x,2]", "f32[2@x,8]", Matmul()), IsOkAndHolds("f32[8@x,8]"));
+  EXPECT_THAT(TypeOfDot("f32[8@x,2]", "f32[2,8@y]", MatmulAttrs()), IsOkAndHolds("f32[8@x,8@y]"));
+  EXPECT_THAT(TypeOfDot("f32[8@x,2@y]", "f32[2,8]", MatmulAttrs()), IsOkAndHolds("f32[8@x,8]"));
+  EXPECT_THAT(TypeOfDot("f32[8@x,2]", "f32[2@x,8]", MatmulAttrs()), IsOkAndHolds("f32[8@x,8]"));
   EXPECT_THAT(
-      On("f32[8@x,2@y]", "f32[2@y,8]", Matmul()),
+      TypeOfDot("f32[8@x,2@y]", "f32[2@y,8]", MatmulAttrs()),
       ReasonIs("SHARDING_TYPE_ERROR", "Contracting dimensions are sharded and it is ambiguous"));
-  EXPECT_THAT(On("f32[8@x,2]", "f32[2,8@x]", Matmul()),
+  EXPECT_THAT(TypeOfDot("f32[8@x,2]", "f32[2,8@x]", MatmulAttrs()),
               ReasonIs("SHARDING_TYPE_ERROR", "produces an illegally sharded result"));
+  EXPECT_THAT(TypeOfDot("f32[8@x,2@y]", "f32[2@y,8]",
+                        WithAttr(MatmulAttrs(), "out_sharding", Spec({{"x"}, {"y"}}))),
+              IsOkAndHolds("f32[8@x,8@y]"));
   EXPECT_THAT(
-      On("f32[8@x,2@y]", "f32[2@y,8]", With(Matmul(), "out_sharding", Spec({{"x"}, {"y"}}))),
-      IsOkAndHolds("f32[8@x,8@y]"));
-  EXPECT_THAT(On("f32[8@x,2@y]", "f32[2@y,8]", With(Matmul(), "out_sharding", Spec({}))),
-              IsOkAndHolds("f32[8,8]"));
+      TypeOfDot("f32[8@x,2@y]", "f32[2@y,8]", WithAttr(MatmulAttrs(), "out_sharding", Spec({}))),
+      IsOkAndHolds("f32[8,8]"));
   const Attrs batched = DotAttrs({0}, {0}, {2}, {1});
-  EXPECT_THAT(On("f32[4@x,2,2]", "f32[4,2,2]", batched), IsOkAndHolds("f32[4@x,2,2]"));
-  EXPECT_THAT(On("f32[4@x,2,2]", "f32[4@y,2,2]", batched),
+  EXPECT_THAT(TypeOfDot("f32[4@x,2,2]", "f32[4,2,2]", batched), IsOkAndHolds("f32[4@x,2,2]"));
+  EXPECT_THAT(TypeOfDot("f32[4@x,2,2]", "f32[4@y,2,2]", batched),
               ReasonIs("SHARDING_TYPE_ERROR", "to have the consistent sharding"));
 }
 
-TEST(DotGeneral, CotangentsLieWhereTheOperandsLie) {
+TEST(DotGeneral, CotangentsHaveTheOperandsShardings) {
   Builder b(Scope{ExplicitMesh()});
   const Type x = ValueOrThrow(ParseType("f32[8@x,2@y]")), y = ValueOrThrow(ParseType("f32[2@y,8]"));
-  const Attrs attrs = With(Matmul(), "out_sharding", Spec({{"x"}}));
+  const Attrs attrs = WithAttr(MatmulAttrs(), "out_sharding", Spec({{"x"}}));
   Value vx = b.Param(x), vy = b.Param(y);
   Value out = b.Emit1(kDotGeneral, {vx, vy}, attrs);
   const RuleContext lhs{b, kDotGeneral, attrs, {}, {Value(), vy}, {}, {x, y}, {out.type()}};
@@ -237,7 +240,7 @@ TEST(DotGeneral, BatchingInsertsTheMappedDimsAxesIntoOutSharding) {
   Builder b(Scope{ExplicitMesh()});
   Value x = b.Param(ValueOrThrow(ParseType("f32[4@x,8,2@y]"))),
         y = b.Param(ValueOrThrow(ParseType("f32[2@y,8]")));
-  const Attrs attrs = With(Matmul(), "out_sharding", Spec({{}, {"y"}}));
+  const Attrs attrs = WithAttr(MatmulAttrs(), "out_sharding", Spec({{}, {"y"}}));
   const std::vector<Type> in = {ValueOrThrow(ParseType("f32[8,2@y]")), y.type()};
   const RuleContext rc{b,      kDotGeneral, attrs, {},
                        {x, y}, {},          in,    {ValueOrThrow(ParseType("f32[8,8@y]"))}};
@@ -249,29 +252,33 @@ TEST(DotGeneral, BatchingInsertsTheMappedDimsAxesIntoOutSharding) {
 // Each fault of operands and attributes is refused, with a text that names the op and the fault.
 TEST(DotGeneral, ErrorsNameOpAndFault) {
   auto bad = [](const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, text); };
-  EXPECT_THAT(On("f32[8,512]", "f32[256,8]", Matmul()),
+  EXPECT_THAT(TypeOfDot("f32[8,512]", "f32[256,8]", MatmulAttrs()),
               bad("dot_general: contracting sizes differ: lhs dim 1 is 512, rhs dim 0 is 256"));
-  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({0}, {0}, {}, {})), bad("batching sizes differ"));
-  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {1}, {})),
+  EXPECT_THAT(TypeOfDot("f32[2,3]", "f32[3,2]", DotAttrs({0}, {0}, {}, {})),
+              bad("batching sizes differ"));
+  EXPECT_THAT(TypeOfDot("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {1}, {})),
               bad("expected equal numbers of dims"));
-  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {2}, {0})), bad("names dim 2"));
-  EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({1}, {0}, {1}, {1})), bad("twice"));
-  EXPECT_THAT(On("f32[2,3]", "s32[3,2]", Matmul()), bad("equal dtypes"));
-  EXPECT_THAT(On("bool[2,3]", "bool[3,2]", Matmul()), bad("does not accept dtype bool"));
-  EXPECT_THAT(On("s32[2,3]", "s32[3,2]", With(Matmul(), "preferred_element_type", DType::kF32)),
+  EXPECT_THAT(TypeOfDot("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {2}, {0})), bad("names dim 2"));
+  EXPECT_THAT(TypeOfDot("f32[2,3]", "f32[3,2]", DotAttrs({1}, {0}, {1}, {1})), bad("twice"));
+  EXPECT_THAT(TypeOfDot("f32[2,3]", "s32[3,2]", MatmulAttrs()), bad("equal dtypes"));
+  EXPECT_THAT(TypeOfDot("bool[2,3]", "bool[3,2]", MatmulAttrs()),
+              bad("does not accept dtype bool"));
+  EXPECT_THAT(TypeOfDot("s32[2,3]", "s32[3,2]",
+                        WithAttr(MatmulAttrs(), "preferred_element_type", DType::kF32)),
               bad("is of another kind"));
   const auto with_precision = [](const char* name) {
-    return On("f32[2,3]", "f32[3,2]", With(Matmul(), "precision", std::string(name)));
+    return TypeOfDot("f32[2,3]", "f32[3,2]",
+                     WithAttr(MatmulAttrs(), "precision", std::string(name)));
   };
   EXPECT_THAT(with_precision("high"), IsOkAndHolds("f32[2,2]"));
   EXPECT_THAT(with_precision("medium"),
               bad("dot_general: precision is \"medium\"; expected \"high\" or \"highest\""));
   EXPECT_THAT(with_precision("default"), bad("leave it out for the default"));
   const Mesh manual{{{"i", 2, AxisType::kManual}}};
-  EXPECT_THAT(TypeOn(manual, kDotGeneral, {"f32[2,2]{V:i}", "f32[2,2]"}, Matmul()),
+  EXPECT_THAT(TypeOn(manual, kDotGeneral, {"f32[2,2]{V:i}", "f32[2,2]"}, MatmulAttrs()),
               bad("Primitive dot_general requires varying manual axes to match"));
   EXPECT_THAT(EvaluateOp(kDotGeneral, {}, {Array(DType::kC64, {1, 1}), Array(DType::kC64, {1, 1})},
-                         Matmul()),
+                         MatmulAttrs()),
               ReasonIs("NOT_IMPLEMENTED", "dot_general: no kernels for dtype c64"));
 }
 

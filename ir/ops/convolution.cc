@@ -104,7 +104,7 @@ constexpr int64_t kSizeMax = int64_t{1} << 60;
 
 // Returns the number of elements after dilation - 1 others were put between each two neighbours of
 // `n` elements.
-absl::StatusOr<int64_t> Dilated(const InferContext& c, int64_t n, int64_t dilation) {
+absl::StatusOr<int64_t> CheckedDilatedSize(const InferContext& c, int64_t n, int64_t dilation) {
   if (n == 0) return 0;
   const __int128 size = static_cast<__int128>(n - 1) * dilation + 1;
   if (size > kSizeMax)
@@ -170,7 +170,7 @@ absl::Status CheckGroups(const InferContext& c, const Convolution& conv) {
 
 // Checks the attributes and infers the result's shape. Every size is bounded by 2^60, also the size
 // of lhs with padding and dilation, which exists nowhere as a value: ConvolutionMap computes with
-// these sizes, and a program that was read may hold any.
+// these sizes, and a program that was read may hold any size.
 Types InferConvolution(const InferContext& c) {
   const Type &lhs = c.in[0], &rhs = c.in[1];
   if (lhs.rank() != rhs.rank() || lhs.rank() < 2)
@@ -197,10 +197,12 @@ Types InferConvolution(const InferContext& c) {
   t.shape[conv.dims.out_spec[0]] = lhs.shape[conv.dims.lhs_spec[0]] / o.batch_group_count;
   t.shape[conv.dims.out_spec[1]] = rhs.shape[conv.dims.rhs_spec[0]];
   for (size_t d = 0; d < n; ++d) {
-    TESSERA_ASSIGN_OR_RETURN(const int64_t size,
-                             Dilated(c, lhs.shape[conv.dims.lhs_spec[2 + d]], o.lhs_dilation[d]));
-    TESSERA_ASSIGN_OR_RETURN(const int64_t window,
-                             Dilated(c, rhs.shape[conv.dims.rhs_spec[2 + d]], o.rhs_dilation[d]));
+    TESSERA_ASSIGN_OR_RETURN(
+        const int64_t size,
+        CheckedDilatedSize(c, lhs.shape[conv.dims.lhs_spec[2 + d]], o.lhs_dilation[d]));
+    TESSERA_ASSIGN_OR_RETURN(
+        const int64_t window,
+        CheckedDilatedSize(c, rhs.shape[conv.dims.rhs_spec[2 + d]], o.rhs_dilation[d]));
     const auto [low, high] = o.padding[d];
     const bool fits = std::min(low, high) >= -kSizeMax && std::max(low, high) <= kSizeMax;
     const int64_t padded = fits ? size + low + high : -1;
@@ -232,9 +234,9 @@ Types InferConvolution(const InferContext& c) {
 // points into blocks, and each shard needs a halo of lhs besides its block.
 struct Cut {
   enum Kind : uint8_t { kNone, kPlaces, kWindow } kind = kNone;
-  int64_t size = 0;  // number of blocks, which are as small as possible
+  int64_t num_blocks = 0;  // the blocks are as small as possible
   // The number of elements of lhs, and of the other dim, in each block.
-  int64_t of_lhs = 1, of_other = 1;
+  int64_t lhs_per_block = 1, other_per_block = 1;
 };
 // Tries to cut with the places first, because the result then needs no sum over the shards.
 Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_t d) {
@@ -291,22 +293,23 @@ Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) 
                         o.padding[d] == std::pair<int64_t, int64_t>(0, 0);
     FactorList &from = s.operands[0][l[2 + d]], &by = s.operands[1][r[2 + d]],
                &to = s.results[0][t[2 + d]];
-    const auto whole = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
+    const auto replicated = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
     const Cut cut = single ? Cut{} : CutOf(c, conv, out[0], d);
     if (cut.kind == Cut::kNone) {
-      from = {single ? s.Add(FactorKind::kPassThrough, size) : whole(size)};
-      by = {whole(window)};
-      to = single ? from : FactorList{whole(out[0].shape[t[2 + d]])};
+      from = {single ? s.Add(FactorKind::kPassThrough, size) : replicated(size)};
+      by = {replicated(window)};
+      to = single ? from : FactorList{replicated(out[0].shape[t[2 + d]])};
       continue;
     }
     const bool places = cut.kind == Cut::kPlaces;
-    const int blocks = s.Add(places ? FactorKind::kPermutation : FactorKind::kReduction, cut.size);
+    const int blocks =
+        s.Add(places ? FactorKind::kPermutation : FactorKind::kReduction, cut.num_blocks);
     const auto blocks_of = [&](int64_t each) {
-      return each == 1 ? FactorList{blocks} : FactorList{blocks, whole(each)};
+      return each == 1 ? FactorList{blocks} : FactorList{blocks, replicated(each)};
     };
-    from = blocks_of(cut.of_lhs);
-    by = places ? FactorList{whole(window)} : blocks_of(cut.of_other);
-    to = places ? blocks_of(cut.of_other) : FactorList{whole(out[0].shape[t[2 + d]])};
+    from = blocks_of(cut.lhs_per_block);
+    by = places ? FactorList{replicated(window)} : blocks_of(cut.other_per_block);
+    to = places ? blocks_of(cut.other_per_block) : FactorList{replicated(out[0].shape[t[2 + d]])};
   }
   return s;
 }
@@ -375,7 +378,7 @@ Extent ExtentOf(const RuleContext& c, const Convolution& conv, size_t d) {
           DilatedSize(c.out_types[0].shape[conv.dims.out_spec[2 + d]], o.window_strides[d])};
 }
 
-void KeepSharding(const Type& like, bool sharded, PartitionSpec* spec, ConvOptions* options) {
+void SetOutShardingLike(const Type& like, bool sharded, PartitionSpec* spec, ConvOptions* options) {
   options->out_sharding = nullptr;
   if (!sharded) return;
   for (int d = 0; d < like.rank(); ++d) spec->dims.push_back(like.axes_of(d));
@@ -403,7 +406,7 @@ Value LhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
   PartitionSpec spec;
   // With groups of the batch, the product has another shape than the operand, so that the operand's
   // sharding does not fit it.
-  KeepSharding(x, sharded && conv.options.batch_group_count == 1, &spec, &back.options);
+  SetOutShardingLike(x, sharded && conv.options.batch_group_count == 1, &spec, &back.options);
   const Value reversed = Reverse(Convert(kernel, ct.dtype()), Spatial(r));
   Value out = Emit(ct, reversed, back);
   if (conv.options.batch_group_count > 1)
@@ -430,7 +433,7 @@ Value RhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
     back.options.padding[d] = {low, e.out - e.lhs + e.rhs - low - 1};
   }
   PartitionSpec spec;
-  KeepSharding(kernel, sharded, &spec, &back.options);
+  SetOutShardingLike(kernel, sharded, &spec, &back.options);
   return Convert(Emit(Convert(x, ct.dtype()), ct, back), kernel.dtype);
 }
 
@@ -453,10 +456,10 @@ std::vector<Value> TransposeConvolution(const RuleContext& c, Values cts,
 // which must stay outermost.
 Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   if (size == 0) {  // there are no groups of size 0
-    Type none = c.out_types[0];
-    none.shape.insert(none.shape.begin(), 0);
-    if (none.is_sharded()) none.sharding.insert(none.sharding.begin(), AxisList{});
-    return {{Zeros(c.b, none)}, {0}};
+    Type empty = c.out_types[0];
+    empty.shape.insert(empty.shape.begin(), 0);
+    if (empty.is_sharded()) empty.sharding.insert(empty.sharding.begin(), AxisList{});
+    return {{Zeros(c.b, empty)}, {0}};
   }
   Convolution conv(c.attrs);
   const auto [l, r, t] = conv.dims;
@@ -465,13 +468,13 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
   PartitionSpec spec;
   if (o.out_sharding != nullptr) spec = *o.out_sharding;
   // The dim of the result into which the mapped dim goes is cut by the axes of the mapped dim.
-  const auto emit = [&](Value lhs, Value rhs, int64_t taken) {
+  const auto emit = [&](Value lhs, Value rhs, int64_t result_dim) {
     if (o.out_sharding != nullptr && !axes.empty()) {
-      if (!spec.dims[taken].empty())
+      if (!spec.dims[result_dim].empty())
         Throw(ErrorKind::kNotImplemented,
               "conv_general_dilated: the mapped dim is sharded, and out_sharding shards the result "
               "dim that it becomes a part of; reshard the operands, or map first");
-      spec.dims[taken] = axes;
+      spec.dims[result_dim] = axes;
       o.out_sharding = &spec;
     }
     return Emit(lhs, rhs, conv);
@@ -579,7 +582,7 @@ Attrs LocalizeConvolution(const RuleContext& c, const PartitionContext& p) {
 
 // An index over which the products run: its size, and the stride of a step along it in lhs, rhs and
 // the result.
-struct Index {
+struct LoopIndex {
   int64_t size = 1;
   int64_t lhs = 0, rhs = 0, out = 0;
 };
@@ -611,32 +614,33 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
 
   // A stride that does not fit in an integer is never used, because no array that exists has two
   // elements so far apart. It is replaced by 0.
-  const auto times = [](int64_t a, int64_t b) {
+  const auto product_or_zero = [](int64_t a, int64_t b) {
     int64_t product;
     return __builtin_mul_overflow(a, b, &product) ? 0 : product;
   };
   const int64_t groups = conv.groups(), per_group = rhs[r[0]] / groups;
-  const Index group = {
+  const LoopIndex group = {
       groups,
-      o.feature_group_count > 1 ? times(rhs[r[1]], ls[l[1]]) : times(lhs[l[0]] / groups, ls[l[0]]),
-      times(per_group, rs[r[0]]), times(per_group, ts[t[1]])};
-  const Index feature = {per_group, 0, rs[r[0]], ts[t[1]]};
+      o.feature_group_count > 1 ? product_or_zero(rhs[r[1]], ls[l[1]])
+                                : product_or_zero(lhs[l[0]] / groups, ls[l[0]]),
+      product_or_zero(per_group, rs[r[0]]), product_or_zero(per_group, ts[t[1]])};
+  const LoopIndex feature = {per_group, 0, rs[r[0]], ts[t[1]]};
   // `kept` is indexed by the dim of the result, `summed` by the dim of rhs.
-  std::vector<Index> kept(lhs.size()), summed(lhs.size());
+  std::vector<LoopIndex> kept(lhs.size()), summed(lhs.size());
   kept[t[0]] = {out[0].shape[t[0]], ls[l[0]], 0, ts[t[0]]};
   summed[r[1]] = {rhs[r[1]], ls[l[1]], rs[r[1]], 0};
   for (size_t d = 0; d < num_spatial; ++d) {
     const int64_t places = out[0].shape[t[2 + d]], window = rhs[r[2 + d]], step = ls[l[2 + d]];
-    // The stride of a single window, and the dilation of a single element, have no meaning and may
-    // be any number.
-    kept[t[2 + d]] = {places, places <= 1 ? step : times(o.window_strides[d], step), 0,
+    // If there is only one window, its stride is unused, and if a window has only one element, its
+    // dilation is unused. Both may then be any number.
+    kept[t[2 + d]] = {places, places <= 1 ? step : product_or_zero(o.window_strides[d], step), 0,
                       ts[t[2 + d]]};
-    summed[r[2 + d]] = {window, window <= 1 ? step : times(o.rhs_dilation[d], step), rs[r[2 + d]],
-                        0};
+    summed[r[2 + d]] = {window, window <= 1 ? step : product_or_zero(o.rhs_dilation[d], step),
+                        rs[r[2 + d]], 0};
   }
   summed.erase(summed.begin() + r[0]);
 
-  std::vector<Index> batch, m, n;
+  std::vector<LoopIndex> batch, m, n;
   const auto before = absl::MakeConstSpan(kept).first(t[1]),
              after = absl::MakeConstSpan(kept).subspan(t[1] + 1);
   // With one feature per group, the matrices would have a single row or column, so all dims of the
@@ -656,23 +660,23 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
     n.assign(after.begin(), after.end());
     map.a = 1;
   }
-  const auto sizes = [](const std::vector<Index>& list) {
+  const auto sizes = [](const std::vector<LoopIndex>& list) {
     Dims dims;
-    for (const Index& i : list) dims.push_back(i.size);
+    for (const LoopIndex& i : list) dims.push_back(i.size);
     return dims;
   };
   map.batch = sizes(batch);
   map.m = sizes(m);
   map.n = sizes(n);
   map.k = sizes(summed);
-  const auto add = [](const std::vector<Index>& list, int64_t Index::*stride, Dims* to) {
-    for (const Index& i : list) to->push_back(i.*stride);
+  const auto add = [](const std::vector<LoopIndex>& list, int64_t LoopIndex::*stride, Dims* to) {
+    for (const LoopIndex& i : list) to->push_back(i.*stride);
   };
-  const auto of_a = map.a == 0 ? &Index::lhs : &Index::rhs,
-             of_b = map.a == 0 ? &Index::rhs : &Index::lhs;
+  const auto of_a = map.a == 0 ? &LoopIndex::lhs : &LoopIndex::rhs,
+             of_b = map.a == 0 ? &LoopIndex::rhs : &LoopIndex::lhs;
   for (const auto* list : {&batch, &m, &summed}) add(*list, of_a, &map.a_strides);
   for (const auto* list : {&batch, &summed, &n}) add(*list, of_b, &map.b_strides);
-  for (const auto* list : {&batch, &m, &n}) add(*list, &Index::out, &map.c_strides);
+  for (const auto* list : {&batch, &m, &n}) add(*list, &LoopIndex::out, &map.c_strides);
   return map;
 }
 

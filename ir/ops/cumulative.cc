@@ -61,7 +61,7 @@ template <DType kD, class C = ComputeType<kD>>
 using Wide = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 
 template <class W>
-W Combined(ReduceKind kind, W a, W b) {
+W CombineScalars(ReduceKind kind, W a, W b) {
   if (kind == ReduceKind::kSum) return scalar::math::Add(a, b);
   if (kind == ReduceKind::kProd) return scalar::math::Mul(a, b);
   if (kind == ReduceKind::kMax) return scalar::math::Max(a, b);
@@ -87,11 +87,11 @@ Arrays EvalCumulative(const EvalContext& c, absl::Span<const Array> in) {
     auto* const data = reinterpret_cast<typename Traits::Storage*>(out.MutableData());
     for (int64_t row = 0; row < out.num_elements() / n; ++row) {
       auto* at = data + row / stride * stride * n + row % stride + (reverse ? (n - 1) * stride : 0);
-      W sum = static_cast<W>(Traits::Load(*at));
+      W acc = static_cast<W>(Traits::Load(*at));
       for (int64_t i = 1; i < n; ++i) {
         at += reverse ? -stride : stride;
-        sum = Combined<W>(KindOf(c.def), sum, static_cast<W>(Traits::Load(*at)));
-        *at = Traits::Store(static_cast<ComputeType<kD>>(sum));
+        acc = CombineScalars<W>(KindOf(c.def), acc, static_cast<W>(Traits::Load(*at)));
+        *at = Traits::Store(static_cast<ComputeType<kD>>(acc));
       }
     }
   });
@@ -146,29 +146,29 @@ Array Identity(ReduceKind kind, DType dtype) {
   }
 }
 Value IdentityLike(ReduceKind kind, Value x) {
-  const Value one = Constant(x.builder(), Identity(kind, x.dtype()));
-  return MatchVarying({BroadcastLike(one, x.type(), {}), x})[0];
+  const Value identity = Constant(x.builder(), Identity(kind, x.dtype()));
+  return MatchVarying({BroadcastLike(identity, x.type(), {}), x})[0];
 }
 
 // ---- Derivatives. ----
 
 // Returns the combination of a and b, and its tangent.
 std::pair<Value, Value> CombineTangents(ReduceKind kind, Value a, Value da, Value b, Value db) {
-  const Value both = Combine(kind, a, b);
+  const Value combined = Combine(kind, a, b);
   if (kind == ReduceKind::kProd) {
     const Value left = Mul(da, b);
-    return {both, Add(left, Mul(a, db))};
+    return {combined, Add(left, Mul(a, db))};
   }
   if (kind == ReduceKind::kNone) {
-    const Value shift = FiniteOrZero(both);
+    const Value shift = FiniteOrZero(combined);
     const Value of_a = Mul(Exp(Sub(a, shift)), da);
-    return {both, Add(of_a, Mul(Exp(Sub(b, shift)), db))};
+    return {combined, Add(of_a, Mul(Exp(Sub(b, shift)), db))};
   }
   // The tangent is that of the chosen element, or the mean if both are equal.
   const Value sum = Add(da, db);
   const Value mean = Mul(sum, FullLike(sum, 0.5));
-  const Value not_a = Select(Compare(b, both, "EQ"), db, da);
-  return {both, Select(Compare(a, b, "EQ"), mean, not_a)};
+  const Value not_a = Select(Compare(b, combined, "EQ"), db, da);
+  return {combined, Select(Compare(a, b, "EQ"), mean, not_a)};
 }
 
 // Returns `x` moved by `step` along `dim`, away from the end where the combination begins. The
@@ -222,8 +222,8 @@ std::vector<Value> PartitionCumulative(const RuleContext& c, const PartitionCont
   const Value ends = AllGather(end, axes, dim, /*tiled=*/true);
   const Value block = Iota(c.b, DType::kS32, ends.shape(), dim);
   const Value here = BroadcastInDim(AxisIndex(c.b, axes), ends.shape(), {});
-  const Value counts = Compare(block, here, reverse ? "GT" : "LT");
-  const Value kept = Select(counts, ends, IdentityLike(kind, ends));
+  const Value is_before = Compare(block, here, reverse ? "GT" : "LT");
+  const Value kept = Select(is_before, ends, IdentityLike(kind, ends));
   Value before = SliceInDim(kept, dim, 0, 1);
   for (int64_t i = 1; i < ends.dim(dim); ++i)
     before = Combine(kind, before, SliceInDim(kept, dim, i, i + 1));
@@ -274,26 +274,26 @@ constexpr OpDef kCumlogsumexp = Cumulative({.name = "cumlogsumexp", .lax_name = 
 namespace tessera::ir {
 namespace {
 
-Value Cumulate(const OpDef& def, Value x, int dimension, bool reverse) {
+Value EmitCumulative(const OpDef& def, Value x, int dimension, bool reverse) {
   return x.builder().Emit1(def, {x}, {{"dimension", int64_t{dimension}}, {"reverse", reverse}});
 }
 
 }  // namespace
 
 Value Cumsum(Value x, int dimension, bool reverse) {
-  return Cumulate(ops::kCumsum, x, dimension, reverse);
+  return EmitCumulative(ops::kCumsum, x, dimension, reverse);
 }
 Value Cumprod(Value x, int dimension, bool reverse) {
-  return Cumulate(ops::kCumprod, x, dimension, reverse);
+  return EmitCumulative(ops::kCumprod, x, dimension, reverse);
 }
 Value Cummax(Value x, int dimension, bool reverse) {
-  return Cumulate(ops::kCummax, x, dimension, reverse);
+  return EmitCumulative(ops::kCummax, x, dimension, reverse);
 }
 Value Cummin(Value x, int dimension, bool reverse) {
-  return Cumulate(ops::kCummin, x, dimension, reverse);
+  return EmitCumulative(ops::kCummin, x, dimension, reverse);
 }
 Value Cumlogsumexp(Value x, int dimension, bool reverse) {
-  return Cumulate(ops::kCumlogsumexp, x, dimension, reverse);
+  return EmitCumulative(ops::kCumlogsumexp, x, dimension, reverse);
 }
 
 }  // namespace tessera::ir

@@ -15,7 +15,7 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 
 // Batches an op without operands, which is the same for every member of the batch.
-Batched SameForAll(const RuleContext& c, absl::Span<const int>, int64_t) {
+Batched BatchWithoutOperands(const RuleContext& c, absl::Span<const int>, int64_t) {
   return {c.b.Emit(c.def, {}, c.attrs), {-1}};
 }
 
@@ -63,7 +63,7 @@ constexpr OpDef kConstant = Movement({.name = "constant",
                                       .factors = PointwiseFactors,
                                       .varying = KeepInferredTypes,
                                       .transpose = Refused{"it has no operands"},
-                                      .batch = SameForAll,
+                                      .batch = BatchWithoutOperands,
                                       .partition = PartitionConstant,
                                       .index_map = ConstantMap});
 
@@ -91,12 +91,12 @@ std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p
   const Dims& local = p.local_out[0].shape;
   const AxisList& axes = p.factor_axes[p.signature.results[0][dim][0]];
   if (axes.empty()) return {Iota(c.b, dtype, local, dim)};
-  const DType count =
+  const DType count_dtype =
       c.out_types[0].shape[dim] > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
-  Value index = Convert(AxisIndex(c.b, axes), count);
+  Value index = Convert(AxisIndex(c.b, axes), count_dtype);
   Value start = Mul(index, FullLike(index, static_cast<double>(local[dim])));
   Value starts = BroadcastInDim(start, local, {});
-  return {Convert(Add(Iota(c.b, count, local, dim), starts), dtype)};
+  return {Convert(Add(Iota(c.b, count_dtype, local, dim), starts), dtype)};
 }
 
 IndexMap IotaMap(const InferContext& c, absl::Span<const Type> out) {
@@ -119,7 +119,7 @@ constexpr OpDef kIota = Movement({.name = "iota",
                                   .factors = PointwiseFactors,
                                   .varying = KeepInferredTypes,
                                   .transpose = Refused{"it has no operands"},
-                                  .batch = SameForAll,
+                                  .batch = BatchWithoutOperands,
                                   .partition = PartitionIota,
                                   .index_map = IotaMap});
 
@@ -268,57 +268,57 @@ class CommonFactors {
 
   Signature Find() && {
     if (Contains(from_, 0)) {
-      FindWhenEmpty();
+      AddFactorsOfEmptyShapes();
       return std::move(s_);
     }
     while (true) {
-      Advance(from_, &i_, &left_, &s_.operands[0]);
-      Advance(to_, &j_, &right_, &s_.results[0]);
+      Advance(from_, &i_, &rest_from_, &s_.operands[0]);
+      Advance(to_, &j_, &rest_to_, &s_.results[0]);
       if (i_ == from_.size() && j_ == to_.size()) return std::move(s_);
-      const int64_t common = std::gcd(left_, right_);
+      const int64_t common = std::gcd(rest_from_, rest_to_);
       if (common > 1) {
         const int f = s_.Add(FactorKind::kPassThrough, common);
         s_.operands[0][i_].push_back(f);
         s_.results[0][j_].push_back(f);
       }
-      left_ /= common;
-      right_ /= common;
-      if (left_ > 1 && right_ > 1) FindWholeGroup();
+      rest_from_ /= common;
+      rest_to_ /= common;
+      if (rest_from_ > 1 && rest_to_ > 1) AddReplicatedGroup();
     }
   }
 
  private:
   // Moves past dims that are used up. Dims of size 1 get factors of their own.
-  void Advance(const Dims& shape, size_t* at, int64_t* left, TensorFactors* factors) {
-    while (*at < shape.size() && *left == 1) {
+  void Advance(const Dims& shape, size_t* at, int64_t* rest, TensorFactors* factors) {
+    while (*at < shape.size() && *rest == 1) {
       if (started_.insert({factors, *at}).second) {
-        *left = shape[*at];
-        if (*left == 1) (*factors)[*at] = {s_.Add(FactorKind::kReplicated, 1)};
+        *rest = shape[*at];
+        if (*rest == 1) (*factors)[*at] = {s_.Add(FactorKind::kReplicated, 1)};
       }
-      if (*left == 1) ++*at;
+      if (*rest == 1) ++*at;
     }
   }
   // Gives replicated factors to the remaining parts of the current dims, and to further dims on
   // both sides, until both sides cover the same number of elements.
-  void FindWholeGroup() {
-    int64_t a = left_, b = right_;
+  void AddReplicatedGroup() {
+    int64_t a = rest_from_, b = rest_to_;
     s_.operands[0][i_].push_back(s_.Add(FactorKind::kReplicated, a));
     s_.results[0][j_].push_back(s_.Add(FactorKind::kReplicated, b));
     while (a != b) {
-      const bool first = a < b;
-      const Dims& shape = first ? from_ : to_;
-      size_t& at = first ? i_ : j_;
-      TensorFactors& factors = first ? s_.operands[0] : s_.results[0];
+      const bool from_is_smaller = a < b;
+      const Dims& shape = from_is_smaller ? from_ : to_;
+      size_t& at = from_is_smaller ? i_ : j_;
+      TensorFactors& factors = from_is_smaller ? s_.operands[0] : s_.results[0];
       ++at;
       started_.insert({&factors, at});
       factors[at].push_back(s_.Add(FactorKind::kReplicated, shape[at]));
-      (first ? a : b) *= shape[at];
+      (from_is_smaller ? a : b) *= shape[at];
     }
-    left_ = right_ = 1;
+    rest_from_ = rest_to_ = 1;
   }
   // For shapes without elements: the leading dims that are equal pass through, and all others need
   // replication.
-  void FindWhenEmpty() {
+  void AddFactorsOfEmptyShapes() {
     bool same = true;
     for (size_t d = 0; d < from_.size() || d < to_.size(); ++d) {
       same = same && d < from_.size() && d < to_.size() && from_[d] == to_[d];
@@ -333,8 +333,8 @@ class CommonFactors {
 
   const Dims &from_, &to_;
   Signature s_;
-  size_t i_ = 0, j_ = 0;          // the current dims of `from_` and `to_`
-  int64_t left_ = 1, right_ = 1;  // the parts of them that have no factor yet
+  size_t i_ = 0, j_ = 0;                 // the current dims of `from_` and `to_`
+  int64_t rest_from_ = 1, rest_to_ = 1;  // the parts of them that have no factor yet
   // the dims that are current or used up, each as the list of its side and its index
   std::set<std::pair<const TensorFactors*, size_t>> started_;
 };
@@ -351,11 +351,12 @@ absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
   TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
   const Type& x = c.in[0];
   if (given) {
-    const PartitionSpec &spec = c.attrs.Spec("out_sharding"), of = SpecOf(x);
+    const PartitionSpec &spec = c.attrs.Spec("out_sharding"), operand_spec = SpecOf(x);
     const auto differ = [&](const AxisList& a, const AxisList& b) {
       return AxisSet(a.begin(), a.end()) != AxisSet(b.begin(), b.end());
     };
-    if (differ(spec.unreduced, of.unreduced) || differ(spec.reduced, of.reduced))
+    if (differ(spec.unreduced, operand_spec.unreduced) ||
+        differ(spec.reduced, operand_spec.reduced))
       return ValueError(c,
                         "out_sharding passed to reshape must be unreduced and reduced over the "
                         "same mesh axes as operand. Got out_sharding: ",
@@ -705,8 +706,8 @@ Value Transpose(Value x, std::vector<int64_t> permutation) {
 
 Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides) {
   if (strides.empty()) strides.assign(x.rank(), 1);
-  const Dims none(x.rank(), 0), ones(x.rank(), 1);
-  if (start_indices == none && limit_indices == x.shape() && strides == ones) return x;
+  const Dims zeros(x.rank(), 0), ones(x.rank(), 1);
+  if (start_indices == zeros && limit_indices == x.shape() && strides == ones) return x;
   return x.builder().Emit1(ops::kSlice, {x},
                            {{"start_indices", std::move(start_indices)},
                             {"limit_indices", std::move(limit_indices)},

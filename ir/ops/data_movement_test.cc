@@ -25,35 +25,38 @@ Attrs Permutation(Ints p) { return {{"permutation", p}}; }
 Attrs Dimension(int64_t d) { return {{"dimension", d}}; }
 Attrs Dimensions(Ints d) { return {{"dimensions", d}}; }
 
-std::string Text(const OpDef& def, std::vector<Array> in, Attrs attrs) {
+std::string EvalToText(const OpDef& def, std::vector<Array> in, Attrs attrs) {
   return EvalOne({"", &def, std::move(in), std::move(attrs)}).ToString();
 }
 
 // ---- Values. ----
 
-TEST(DataMovement, EvaluatesAsWrittenByHand) {
+TEST(DataMovement, EvaluatesSmallArrays) {
   const Array m = Iota(DType::kS32, {2, 3}), v = Iota(DType::kF32, {5}), s = Int(9);
-  EXPECT_EQ(Text(kConstant, {}, {{"value", m}}), "[[0, 1, 2], [3, 4, 5]]");
-  EXPECT_EQ(Text(kIota, {}, IotaAttrs(DType::kBF16, {2, 3}, 1)), "[[0, 1, 2], [0, 1, 2]]");
-  EXPECT_EQ(Text(kBroadcastInDim, {Iota(DType::kF32, {2})}, BroadcastAttrs({3, 2}, {1})),
+  EXPECT_EQ(EvalToText(kConstant, {}, {{"value", m}}), "[[0, 1, 2], [3, 4, 5]]");
+  EXPECT_EQ(EvalToText(kIota, {}, IotaAttrs(DType::kBF16, {2, 3}, 1)), "[[0, 1, 2], [0, 1, 2]]");
+  EXPECT_EQ(EvalToText(kBroadcastInDim, {Iota(DType::kF32, {2})}, BroadcastAttrs({3, 2}, {1})),
             "[[0, 1], [0, 1], [0, 1]]");
-  EXPECT_EQ(Text(kBroadcastInDim, {Iota(DType::kF32, {2, 1})}, BroadcastAttrs({2, 3}, {0, 1})),
-            "[[0, 0, 0], [1, 1, 1]]");
-  EXPECT_EQ(Text(kBroadcastInDim, {m}, BroadcastAttrs({3, 2}, {1, 0})), "[[0, 3], [1, 4], [2, 5]]");
-  EXPECT_EQ(Text(kReshape, {m}, ShapeAttrs({3, 2})), "[[0, 1], [2, 3], [4, 5]]");
-  EXPECT_EQ(Text(kTranspose, {m}, Permutation({1, 0})), "[[0, 3], [1, 4], [2, 5]]");
-  EXPECT_EQ(Text(kSlice, {v}, SliceAttrs({1}, {5}, {2})), "[1, 3]");
-  EXPECT_EQ(Text(kSlice, {v}, SliceAttrs({2}, {2}, {1})), "[]");
-  EXPECT_EQ(Text(kConcatenate, {m, Iota(DType::kS32, {2, 1})}, Dimension(1)),
+  EXPECT_EQ(
+      EvalToText(kBroadcastInDim, {Iota(DType::kF32, {2, 1})}, BroadcastAttrs({2, 3}, {0, 1})),
+      "[[0, 0, 0], [1, 1, 1]]");
+  EXPECT_EQ(EvalToText(kBroadcastInDim, {m}, BroadcastAttrs({3, 2}, {1, 0})),
+            "[[0, 3], [1, 4], [2, 5]]");
+  EXPECT_EQ(EvalToText(kReshape, {m}, ShapeAttrs({3, 2})), "[[0, 1], [2, 3], [4, 5]]");
+  EXPECT_EQ(EvalToText(kTranspose, {m}, Permutation({1, 0})), "[[0, 3], [1, 4], [2, 5]]");
+  EXPECT_EQ(EvalToText(kSlice, {v}, SliceAttrs({1}, {5}, {2})), "[1, 3]");
+  EXPECT_EQ(EvalToText(kSlice, {v}, SliceAttrs({2}, {2}, {1})), "[]");
+  EXPECT_EQ(EvalToText(kConcatenate, {m, Iota(DType::kS32, {2, 1})}, Dimension(1)),
             "[[0, 1, 2, 0], [3, 4, 5, 1]]");
-  EXPECT_EQ(Text(kReverse, {m}, Dimensions({1})), "[[2, 1, 0], [5, 4, 3]]");
-  EXPECT_EQ(Text(kPad, {Iota(DType::kS32, {3}), s}, PadAttrs({1}, {2}, {1})),
+  EXPECT_EQ(EvalToText(kReverse, {m}, Dimensions({1})), "[[2, 1, 0], [5, 4, 3]]");
+  EXPECT_EQ(EvalToText(kPad, {Iota(DType::kS32, {3}), s}, PadAttrs({1}, {2}, {1})),
             "[9, 0, 9, 1, 9, 2, 9, 9]");
-  EXPECT_EQ(Text(kPad, {Iota(DType::kS32, {4}), s}, PadAttrs({-1}, {-2}, {0})), "[1]");
-  EXPECT_EQ(Text(kPad, {Iota(DType::kS32, {4}), s}, PadAttrs({-2}, {1}, {2})),
+  EXPECT_EQ(EvalToText(kPad, {Iota(DType::kS32, {4}), s}, PadAttrs({-1}, {-2}, {0})), "[1]");
+  EXPECT_EQ(EvalToText(kPad, {Iota(DType::kS32, {4}), s}, PadAttrs({-2}, {1}, {2})),
             "[9, 1, 9, 9, 2, 9, 9, 3, 9]");
-  EXPECT_EQ(Text(kPad, {Iota(DType::kS32, {2}), s}, PadAttrs({-5}, {7}, {0})), "[9, 9, 9, 9]");
-  EXPECT_EQ(Text(kPad, {Iota(DType::kS32, {0}), s}, PadAttrs({1}, {1}, {3})), "[9, 9]");
+  EXPECT_EQ(EvalToText(kPad, {Iota(DType::kS32, {2}), s}, PadAttrs({-5}, {7}, {0})),
+            "[9, 9, 9, 9]");
+  EXPECT_EQ(EvalToText(kPad, {Iota(DType::kS32, {0}), s}, PadAttrs({1}, {1}, {3})), "[9, 9]");
 }
 
 TEST(DataMovement, MovesEveryElementWidth) {
@@ -69,7 +72,7 @@ TEST(DataMovement, MovesEveryElementWidth) {
 // ---- Rules. ----
 
 // Returns one case for each linear op and each kind of its attributes, among them empty arrays.
-std::vector<Case> Linear() {
+std::vector<Case> LinearCases() {
   const Array pad = Array::Scalar(DType::kF64, 0.5);
   return {
       {"BroadcastNewDims",
@@ -126,7 +129,7 @@ TEST_P(LinearMovement, BatchIsLoopForEveryMappedDim) {
     CheckBatch(batched, dims);
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, LinearMovement, ::testing::ValuesIn(Linear()),
+INSTANTIATE_TEST_SUITE_P(All, LinearMovement, ::testing::ValuesIn(LinearCases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(DataMovement, BatchedConstantsStayUnbatched) {
@@ -142,7 +145,7 @@ TEST(DataMovement, BatchedConstantsStayUnbatched) {
 
 const Mesh kMesh{{{"x", 2}, {"y", 2}}};
 
-TEST(DataMovement, PartitionIsWhole) {
+TEST(DataMovement, PartitionedResultEqualsWhole) {
   const std::vector<std::string> x = {"x"}, y = {"y"}, yx = {"y", "x"}, none;
   CheckPartition({"", &kConstant, {}, {{"value", Iota(DType::kF32, {4, 4})}}}, kMesh, {y, x});
   CheckPartition({"", &kIota, {}, IotaAttrs(DType::kBF16, {8, 2}, 0)}, kMesh, {yx, none});
@@ -204,63 +207,72 @@ TEST(Reshape, SharesTheCommonFactorsOfBothShapes) {
 
 // ---- Types and errors. ----
 
-absl::StatusOr<std::string> On(const OpDef& def, std::vector<std::string> in, Attrs attrs) {
+absl::StatusOr<std::string> TypeOnExplicitMesh(const OpDef& def, std::vector<std::string> in,
+                                               Attrs attrs) {
   return TypeOn(ExplicitMesh(), def, in, attrs);
 }
 
 // Shardings follow the dims, and a sharding that would need communication is refused unless
 // out_sharding gives one.
 TEST(DataMovement, ExplicitShardingsFollowJax) {
-  EXPECT_THAT(On(kReshape, {"f32[4@x,6@y,8]"}, ShapeAttrs({4, 2, 3, 8})),
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[4@x,6@y,8]"}, ShapeAttrs({4, 2, 3, 8})),
               IsOkAndHolds("f32[4@x,2@y,3,8]"));
-  EXPECT_THAT(On(kReshape, {"f32[4@x,6@y,8]"}, ShapeAttrs({4, 3, 2, 8})),
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[4@x,6@y,8]"}, ShapeAttrs({4, 3, 2, 8})),
               ReasonIs("SHARDING_TYPE_ERROR", "This reshape is not supported"));
-  EXPECT_THAT(On(kReshape, {"f32[2@x,2@y]"}, ShapeAttrs({4})), IsOkAndHolds("f32[4@x@y]"));
-  EXPECT_THAT(On(kReshape, {"f32[2,2@y]"}, ShapeAttrs({4})),
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[2@x,2@y]"}, ShapeAttrs({4})),
+              IsOkAndHolds("f32[4@x@y]"));
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[2,2@y]"}, ShapeAttrs({4})),
               ReasonIs("SHARDING_TYPE_ERROR", "This reshape is not supported"));
-  EXPECT_THAT(On(kReshape, {"f32[12@x@y]"}, ShapeAttrs({3, 4})),
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[12@x@y]"}, ShapeAttrs({3, 4})),
               ReasonIs("SHARDING_TYPE_ERROR", "This reshape is not supported"));
-  EXPECT_THAT(On(kReshape, {"f32[12@x@y]"},
-                 {{"shape", Dims{3, 4}}, {"out_sharding", PartitionSpec{{{}, {"x"}}, {}, {}, {}}}}),
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[12@x@y]"},
+                                 {{"shape", Dims{3, 4}},
+                                  {"out_sharding", PartitionSpec{{{}, {"x"}}, {}, {}, {}}}}),
               IsOkAndHolds("f32[3,4@x]"));
-  EXPECT_THAT(On(kReshape, {"f32[4@x,1,2]"}, ShapeAttrs({1, 4, 2, 1})),
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[4@x,1,2]"}, ShapeAttrs({1, 4, 2, 1})),
               IsOkAndHolds("f32[1,4@x,2,1]"));
-  EXPECT_THAT(On(kPad, {"f32[8@x]", "f32[]"}, PadAttrs({2}, {2}, {0})), IsOkAndHolds("f32[12@x]"));
-  EXPECT_THAT(On(kPad, {"f32[8@x]", "f32[]"}, PadAttrs({2}, {3}, {0})),
+  EXPECT_THAT(TypeOnExplicitMesh(kPad, {"f32[8@x]", "f32[]"}, PadAttrs({2}, {2}, {0})),
+              IsOkAndHolds("f32[12@x]"));
+  EXPECT_THAT(TypeOnExplicitMesh(kPad, {"f32[8@x]", "f32[]"}, PadAttrs({2}, {3}, {0})),
               ReasonIs("SHARDING_TYPE_ERROR", "padding on sharded dims"));
-  EXPECT_THAT(On(kSlice, {"f32[4@x,4@y]"}, SliceAttrs({0, 0}, {4, 3}, {1, 1})),
+  EXPECT_THAT(TypeOnExplicitMesh(kSlice, {"f32[4@x,4@y]"}, SliceAttrs({0, 0}, {4, 3}, {1, 1})),
               ReasonIs("SHARDING_TYPE_ERROR",
                        "slicing on sharded dims where out dim (3) is not divisible"));
-  EXPECT_THAT(On(kSlice, {"f32[4@x,4@y]"}, SliceAttrs({0, 1}, {4, 3}, {1, 1})),
+  EXPECT_THAT(TypeOnExplicitMesh(kSlice, {"f32[4@x,4@y]"}, SliceAttrs({0, 1}, {4, 3}, {1, 1})),
               IsOkAndHolds("f32[4@x,2@y]"));
-  EXPECT_THAT(On(kSlice, {"f32[4@x]"}, SliceAttrs({1}, {2}, {1})), IsOkAndHolds("f32[1]"));
-  EXPECT_THAT(On(kConcatenate, {"f32[4@x,4@y]", "f32[4@x,4]"}, Dimension(0)),
+  EXPECT_THAT(TypeOnExplicitMesh(kSlice, {"f32[4@x]"}, SliceAttrs({1}, {2}, {1})),
+              IsOkAndHolds("f32[1]"));
+  EXPECT_THAT(TypeOnExplicitMesh(kConcatenate, {"f32[4@x,4@y]", "f32[4@x,4]"}, Dimension(0)),
               ReasonIs("SHARDING_TYPE_ERROR", "All operands should have the same sharding"));
-  EXPECT_THAT(On(kConcatenate, {"f32[4@x,4@y]", "f32[6@x,4@y]"}, Dimension(0)),
+  EXPECT_THAT(TypeOnExplicitMesh(kConcatenate, {"f32[4@x,4@y]", "f32[6@x,4@y]"}, Dimension(0)),
               IsOkAndHolds("f32[10@x,4@y]"));
-  EXPECT_THAT(On(kTranspose, {"f32[4@x,6]"}, Permutation({1, 0})), IsOkAndHolds("f32[6,4@x]"));
-  EXPECT_THAT(On(kReverse, {"f32[4@x,6]"}, Dimensions({0})), IsOkAndHolds("f32[4@x,6]"));
-  EXPECT_THAT(On(kBroadcastInDim, {"f32[4@x]"}, BroadcastAttrs({2, 4}, {1})),
+  EXPECT_THAT(TypeOnExplicitMesh(kTranspose, {"f32[4@x,6]"}, Permutation({1, 0})),
+              IsOkAndHolds("f32[6,4@x]"));
+  EXPECT_THAT(TypeOnExplicitMesh(kReverse, {"f32[4@x,6]"}, Dimensions({0})),
+              IsOkAndHolds("f32[4@x,6]"));
+  EXPECT_THAT(TypeOnExplicitMesh(kBroadcastInDim, {"f32[4@x]"}, BroadcastAttrs({2, 4}, {1})),
               IsOkAndHolds("f32[2,4@x]"));
-  EXPECT_THAT(On(kBroadcastInDim, {"f32[4@x]"},
-                 {{"shape", Dims{2, 4}},
-                  {"broadcast_dimensions", Ints{1}},
-                  {"out_sharding", PartitionSpec{{{"y"}, {"x"}}, {}, {}, {}}}}),
+  EXPECT_THAT(TypeOnExplicitMesh(kBroadcastInDim, {"f32[4@x]"},
+                                 {{"shape", Dims{2, 4}},
+                                  {"broadcast_dimensions", Ints{1}},
+                                  {"out_sharding", PartitionSpec{{{"y"}, {"x"}}, {}, {}, {}}}}),
               IsOkAndHolds("f32[2@y,4@x]"));
-  EXPECT_THAT(On(kBroadcastInDim, {"f32[4]"},
-                 {{"shape", Dims{4}},
-                  {"broadcast_dimensions", Ints{0}},
-                  {"out_sharding", PartitionSpec{{{}}, {"x"}, {}, {}}}}),
+  EXPECT_THAT(TypeOnExplicitMesh(kBroadcastInDim, {"f32[4]"},
+                                 {{"shape", Dims{4}},
+                                  {"broadcast_dimensions", Ints{0}},
+                                  {"out_sharding", PartitionSpec{{{}}, {"x"}, {}, {}}}}),
               IsOkAndHolds("f32[4]{U:x}"));
   const Attrs whole = {{"shape", Dims{4}},
                        {"broadcast_dimensions", Ints{0}},
                        {"out_sharding", PartitionSpec{{{"x"}}, {}, {"y"}, {}}}};
-  EXPECT_THAT(On(kBroadcastInDim, {"f32[4]{U:x}"}, whole), IsOkAndHolds("f32[4@x]{R:y}"));
-  EXPECT_THAT(
-      On(kReshape, {"f32[4]{U:x}"}, {{"shape", Dims{2, 2}}, {"out_sharding", PartitionSpec{}}}),
-      ReasonIs("VALUE_ERROR", "must be unreduced and reduced over the same mesh axes"));
-  EXPECT_THAT(On(kReshape, {"f32[4]"},
-                 {{"shape", Dims{4}}, {"out_sharding", PartitionSpec{{{}, {"x"}}, {}, {}, {}}}}),
+  EXPECT_THAT(TypeOnExplicitMesh(kBroadcastInDim, {"f32[4]{U:x}"}, whole),
+              IsOkAndHolds("f32[4@x]{R:y}"));
+  EXPECT_THAT(TypeOnExplicitMesh(kReshape, {"f32[4]{U:x}"},
+                                 {{"shape", Dims{2, 2}}, {"out_sharding", PartitionSpec{}}}),
+              ReasonIs("VALUE_ERROR", "must be unreduced and reduced over the same mesh axes"));
+  EXPECT_THAT(TypeOnExplicitMesh(
+                  kReshape, {"f32[4]"},
+                  {{"shape", Dims{4}}, {"out_sharding", PartitionSpec{{{}, {"x"}}, {}, {}, {}}}}),
               ReasonIs("VALUE_ERROR", "drop the extra entries"));
 }
 
@@ -279,59 +291,60 @@ TEST(DataMovement, StatesFollowTheOperands) {
               ReasonIs("VALUE_ERROR", "Primitive pad requires varying manual axes to match"));
 }
 
-struct Bad {
+struct ErrorRow {
   const OpDef* def;
   std::vector<std::string> in;
   Attrs attrs;
   std::string text;
 };
-class MovementError : public ::testing::TestWithParam<Bad> {};
+class MovementError : public ::testing::TestWithParam<ErrorRow> {};
 TEST_P(MovementError, NamesOpAndFault) {
-  const Bad& p = GetParam();
-  const auto got = On(*p.def, p.in, p.attrs);
+  const ErrorRow& p = GetParam();
+  const auto got = TypeOnExplicitMesh(*p.def, p.in, p.attrs);
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kInvalidArgument, p.text));
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kInvalidArgument, std::string(p.def->lax_name)));
 }
 INSTANTIATE_TEST_SUITE_P(
     All, MovementError,
     ::testing::Values(
-        Bad{&kIota, {}, IotaAttrs(DType::kBool, {2}, 0), "does not accept dtype bool"},
-        Bad{&kIota, {}, IotaAttrs(DType::kS32, {2}, 1), "dimension 1 is not a dim"},
-        Bad{&kIota, {}, IotaAttrs(DType::kS32, {-2}, 0), "negative dim"},
-        Bad{&kBroadcastInDim, {"f32[2]"}, BroadcastAttrs({2}, {}), "has 0 entries"},
-        Bad{&kBroadcastInDim, {"f32[2]"}, BroadcastAttrs({2, 3}, {1}), "operand dim 0 is 2"},
-        Bad{&kBroadcastInDim, {"f32[2]"}, BroadcastAttrs({2}, {1}), "names dim 1"},
-        Bad{&kBroadcastInDim, {"f32[2,2]"}, BroadcastAttrs({2, 2}, {0, 0}), "twice"},
-        Bad{&kReshape, {"f32[6]"}, ShapeAttrs({4}), "total size of new array must be unchanged"},
-        Bad{&kReshape, {"f32[6]"}, ShapeAttrs({-6}), "negative dim or too many elements"},
-        Bad{&kReshape,
-            {"f32[0]"},
-            ShapeAttrs({int64_t{1} << 40, int64_t{1} << 40, 0}),
-            "too many elements"},
-        Bad{&kTranspose, {"f32[6,2]"}, Permutation({1, 1}), "twice"},
-        Bad{&kTranspose, {"f32[6,2]"}, Permutation({0}), "has 1 entries"},
-        Bad{&kSlice, {"f32[4]"}, SliceAttrs({1}, {5}, {1}), "0 <= start <= limit <= 4"},
-        Bad{&kSlice, {"f32[4]"}, SliceAttrs({3}, {2}, {1}), "0 <= start <= limit"},
-        Bad{&kSlice, {"f32[4]"}, SliceAttrs({0}, {4}, {0}), "expected a positive one"},
-        Bad{&kSlice, {"f32[4]"}, SliceAttrs({0}, {4}, {}), "strides has 0 entries"},
-        Bad{&kConcatenate, {}, Dimension(0), "at least one operand"},
-        Bad{&kConcatenate, {"f32[2]"}, Dimension(1), "dimension 1 is not a dim"},
-        Bad{&kConcatenate, {"f32[2]", "s32[2]"}, Dimension(0), "equal dtypes"},
-        Bad{&kConcatenate, {"f32[2,3]", "f32[2,4]"}, Dimension(0), "shapes that differ"},
-        Bad{&kConcatenate, {"f32[2,3]", "f32[2]"}, Dimension(0), "shapes that differ"},
-        Bad{&kPad, {"f32[2]", "f32[1]"}, PadAttrs({0}, {0}, {0}), "expected a scalar f32[]"},
-        Bad{&kPad, {"f32[2]", "s32[]"}, PadAttrs({0}, {0}, {0}), "expected a scalar f32[]"},
-        Bad{&kPad, {"f32[2]", "f32[]"}, PadAttrs({-2}, {-1}, {0}), "gives no valid size"},
-        Bad{&kPad,
-            {"f32[2]", "f32[]"},
-            PadAttrs({int64_t{1} << 62}, {int64_t{1} << 62}, {0}),
-            "gives no valid size"},
-        Bad{&kPad, {"f32[2]", "f32[]"}, PadAttrs({0}, {0}, {-1}), "non-negative"},
-        Bad{&kReverse, {"f32[2]"}, Dimensions({1}), "names dim 1"}));
+        ErrorRow{&kIota, {}, IotaAttrs(DType::kBool, {2}, 0), "does not accept dtype bool"},
+        ErrorRow{&kIota, {}, IotaAttrs(DType::kS32, {2}, 1), "dimension 1 is not a dim"},
+        ErrorRow{&kIota, {}, IotaAttrs(DType::kS32, {-2}, 0), "negative dim"},
+        ErrorRow{&kBroadcastInDim, {"f32[2]"}, BroadcastAttrs({2}, {}), "has 0 entries"},
+        ErrorRow{&kBroadcastInDim, {"f32[2]"}, BroadcastAttrs({2, 3}, {1}), "operand dim 0 is 2"},
+        ErrorRow{&kBroadcastInDim, {"f32[2]"}, BroadcastAttrs({2}, {1}), "names dim 1"},
+        ErrorRow{&kBroadcastInDim, {"f32[2,2]"}, BroadcastAttrs({2, 2}, {0, 0}), "twice"},
+        ErrorRow{
+            &kReshape, {"f32[6]"}, ShapeAttrs({4}), "total size of new array must be unchanged"},
+        ErrorRow{&kReshape, {"f32[6]"}, ShapeAttrs({-6}), "negative dim or too many elements"},
+        ErrorRow{&kReshape,
+                 {"f32[0]"},
+                 ShapeAttrs({int64_t{1} << 40, int64_t{1} << 40, 0}),
+                 "too many elements"},
+        ErrorRow{&kTranspose, {"f32[6,2]"}, Permutation({1, 1}), "twice"},
+        ErrorRow{&kTranspose, {"f32[6,2]"}, Permutation({0}), "has 1 entries"},
+        ErrorRow{&kSlice, {"f32[4]"}, SliceAttrs({1}, {5}, {1}), "0 <= start <= limit <= 4"},
+        ErrorRow{&kSlice, {"f32[4]"}, SliceAttrs({3}, {2}, {1}), "0 <= start <= limit"},
+        ErrorRow{&kSlice, {"f32[4]"}, SliceAttrs({0}, {4}, {0}), "expected a positive one"},
+        ErrorRow{&kSlice, {"f32[4]"}, SliceAttrs({0}, {4}, {}), "strides has 0 entries"},
+        ErrorRow{&kConcatenate, {}, Dimension(0), "at least one operand"},
+        ErrorRow{&kConcatenate, {"f32[2]"}, Dimension(1), "dimension 1 is not a dim"},
+        ErrorRow{&kConcatenate, {"f32[2]", "s32[2]"}, Dimension(0), "equal dtypes"},
+        ErrorRow{&kConcatenate, {"f32[2,3]", "f32[2,4]"}, Dimension(0), "shapes that differ"},
+        ErrorRow{&kConcatenate, {"f32[2,3]", "f32[2]"}, Dimension(0), "shapes that differ"},
+        ErrorRow{&kPad, {"f32[2]", "f32[1]"}, PadAttrs({0}, {0}, {0}), "expected a scalar f32[]"},
+        ErrorRow{&kPad, {"f32[2]", "s32[]"}, PadAttrs({0}, {0}, {0}), "expected a scalar f32[]"},
+        ErrorRow{&kPad, {"f32[2]", "f32[]"}, PadAttrs({-2}, {-1}, {0}), "gives no valid size"},
+        ErrorRow{&kPad,
+                 {"f32[2]", "f32[]"},
+                 PadAttrs({int64_t{1} << 62}, {int64_t{1} << 62}, {0}),
+                 "gives no valid size"},
+        ErrorRow{&kPad, {"f32[2]", "f32[]"}, PadAttrs({0}, {0}, {-1}), "non-negative"},
+        ErrorRow{&kReverse, {"f32[2]"}, Dimensions({1}), "names dim 1"}));
 
 // ---- The functions of ops.h. ----
 
-TEST(DataMovement, FunctionsSkipWhatChangesNothing) {
+TEST(DataMovement, FunctionsReturnTheOperandIfNothingChanges) {
   Builder b(Scope{});
   Value x = b.Param(MakeType(DType::kF32, {2, 3}));
   EXPECT_EQ(Reshape(x, {2, 3}), x);

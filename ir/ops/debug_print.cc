@@ -19,14 +19,14 @@ namespace {
 
 absl::StatusOr<std::vector<Type>> InferNothing(const InferContext&) { return std::vector<Type>{}; }
 
-Signature NoFactorsShared(const InferContext& c, absl::Span<const Type>) {
+Signature UnsharedFactors(const InferContext& c, absl::Span<const Type>) {
   Signature s;
   for (const Type& t : c.in) s.operands.push_back(AddFactors(&s, t, FactorKind::kPassThrough));
   return s;
 }
 
 // Puts the new batch dim in front of every operand, before the batch dims that it has already.
-Batched PrintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+Batched BatchPrint(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   std::vector<Value> in = c.in;
   for (size_t i = 0; i < in.size(); ++i)
     in[i] = dims[i] < 0 ? walk::WithBatchDim(c.batch, in[i], 0) : MoveDim(in[i], dims[i], 0);
@@ -78,12 +78,12 @@ constexpr OpDef kDebugPrint =
              .attrs = kDebugPrintAttrs,
              .lowering = Lowering::kHost,
              .infer = InferNothing,
-             .factors = NoFactorsShared,
+             .factors = UnsharedFactors,
              .sharding = KeepInferredTypes,
              .varying = KeepInferredTypes,
              .jvp = Refused{"it has no results"},
              .transpose = Refused{"it has no results"},
-             .batch = PrintBatch,
+             .batch = BatchPrint,
              .partition = Refused{"the client prints; programs that are sent have no debug_print"},
              .cost = NoCost,
              .eval = EvalPrint,

@@ -31,7 +31,7 @@ absl::Status CheckSize(const InferContext& c) {
 }
 
 // Returns 1 / differences off the diagonal, and 0 on it.
-Value Inverses(Value differences) {
+Value OffDiagonalReciprocals(Value differences) {
   const Value zero = Zeros(differences.builder(), differences.type()),
               on = DiagonalMask(differences);
   const Value safe = Select(on, FullLike(differences, 1), differences);
@@ -55,7 +55,7 @@ std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
   const Value da_v = Matmul(da, v);
   const Value m = Matmul(Adjoint(v), da_v);
   const Value re = RealPart(m), columns = RepeatAsRows(w, re);
-  const Value f = Inverses(columns - RepeatAsColumns(w, re));
+  const Value f = OffDiagonalReciprocals(columns - RepeatAsColumns(w, re));
   const Value dv = Matmul(v, Scaled(f, m));
   return {dv, DiagonalOf(re)};
 }
@@ -126,14 +126,14 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   if (!vectors) return {DiagonalOf(re)};
   const Value of_column = RepeatAsRows(s, re), of_row = RepeatAsColumns(s, re);
   const Value sum = of_column + of_row;
-  const Value f = Inverses(sum * (of_column - of_row));
+  const Value f = OffDiagonalReciprocals(sum * (of_column - of_row));
   const Value xs = Scaled(of_column, x), sx = Scaled(of_row, x);
   Value turned = Scaled(f, xs + Adjoint(xs));
   if (IsComplex(x.dtype())) {
-    const Value zero = Zeros(s.builder(), re.type()), none = Compare(of_row, zero, "EQ");
-    const Value safe = Select(none, FullLike(re, 1), of_row), on = DiagonalMask(re);
+    const Value zero = Zeros(s.builder(), re.type()), is_zero = Compare(of_row, zero, "EQ");
+    const Value safe = Select(is_zero, FullLike(re, 1), of_row), on = DiagonalMask(re);
     const Value turn = Select(on, Imag(x) / safe, zero);
-    turned = turned + Complex(zero, Select(none, zero, turn));
+    turned = turned + Complex(zero, Select(is_zero, zero, turn));
   }
   Value du = Matmul(u, turned);
   Value dv = Matmul(v, Scaled(f, sx + Adjoint(sx)));
@@ -158,7 +158,7 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
   const bool vectors = c.attrs.Bool("compute_uv"), full = c.attrs.Bool("full_matrices");
   const bool by_qr = c.attrs.Has("algorithm");
-  const int64_t of_u = !vectors ? 0 : full ? m : k, of_v = !vectors ? 0 : full ? n : k;
+  const int64_t u_cols = !vectors ? 0 : full ? m : k, vt_rows = !vectors ? 0 : full ? n : k;
   std::vector<Array> out = ResultBuffers(c);
   if (k == 0 && full && vectors) {  // without rows or columns, u and vt are identities
     for (size_t r = 1; r < out.size(); ++r) {
@@ -170,21 +170,21 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   return ForEachMatrix(
       c, in[0].dtype(), NumMatrices(shape), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), u(m * of_u), vt(of_v * n);
+        std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), u(m * u_cols), vt(vt_rows * n);
         auto* const s = MatrixData<lapack::Part<T>>(&out[0], index, k);
         const auto ld = [](int64_t rows) { return static_cast<int>(std::max<int64_t>(rows, 1)); };
         const char job = !vectors ? 'N' : full ? 'A' : 'S';
         const auto solve = by_qr ? &lapack::Routines<T>::Gesvd : &lapack::Routines<T>::Gesdd;
         if (!AllFinite(a) ||
             (lapack.*solve)(job, static_cast<int>(m), static_cast<int>(n), a.data(), ld(m), s,
-                            u.data(), ld(m), vt.data(), ld(of_v)) != 0) {
+                            u.data(), ld(m), vt.data(), ld(vt_rows)) != 0) {
           FillWithNan(s, k);
-          FillWithNan(u.data(), m * of_u);
-          FillWithNan(vt.data(), of_v * n);
+          FillWithNan(u.data(), m * u_cols);
+          FillWithNan(vt.data(), vt_rows * n);
         }
         if (!vectors) return;
-        PutColumnMajor(u, m, m, of_u, &out[1], index);
-        PutColumnMajor(vt, of_v, of_v, n, &out[2], index);
+        PutColumnMajor(u, m, m, u_cols, &out[1], index);
+        PutColumnMajor(vt, vt_rows, vt_rows, n, &out[2], index);
       });
 }
 
@@ -219,7 +219,7 @@ std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   const Value solved = SolvedByLu(v, da);
   const Value p = Matmul(solved, v);
   const Value columns = RepeatAsRows(w, p);
-  const Value f = Inverses(columns - RepeatAsColumns(w, p));
+  const Value f = OffDiagonalReciprocals(columns - RepeatAsColumns(w, p));
   const Value u = Matmul(v, f * p);
   const Value size = Abs(v);
   const int rows = v.rank() - 2;
@@ -297,13 +297,13 @@ constexpr AttrSpec kEigAttrs[] = {{"compute_left_eigenvectors", AttrKind::kBool}
 
 int64_t EigenScratch(const InferContext& c, absl::Span<const Type> out) {
   const int64_t n = NumCols(c.in[0]);
-  const double more =
+  const double bytes_per_matrix =
       c.in[0].dtype == DType::kF32   ? lapack::Routines<float>::MoreOfEigenvalues(n)
       : c.in[0].dtype == DType::kF64 ? lapack::Routines<double>::MoreOfEigenvalues(n)
       : c.in[0].dtype == DType::kC64 ? lapack::Routines<std::complex<float>>::MoreOfEigenvalues(n)
                                      : lapack::Routines<std::complex<double>>::MoreOfEigenvalues(n);
-  const double all = static_cast<double>(MatricesAtOnce(c)) * more;
-  return MatrixScratch(c, out) + static_cast<int64_t>(std::min(all, 0x1p60));
+  const double total_bytes = static_cast<double>(MatricesAtOnce(c)) * bytes_per_matrix;
+  return MatrixScratch(c, out) + static_cast<int64_t>(std::min(total_bytes, 0x1p60));
 }
 
 // ---- schur: a = q t q^H. The results are t and, with compute_schur_vectors, q. ----

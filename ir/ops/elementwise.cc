@@ -184,8 +184,8 @@ Value SameTangent(Value d, Value, Value, Value) { return d; }
 Value NegatedTangent(Value d, Value, Value, Value) { return -d; }
 Value SameCotangent(const RuleContext&, Value ct) { return ct; }
 
-// A sum of two unreduced values is unreduced. An unreduced value cannot be added to one that is
-// not.
+// A sum of two unreduced values is unreduced. An unreduced value cannot be added to a value
+// that is not unreduced.
 absl::Status AddStates(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &y = c.in[1];
   if (x.unreduced == y.unreduced) return derive::VaryingAllEqual(c, out);
@@ -562,25 +562,25 @@ struct PrecisionReduction {
   template <class X>
   X operator()(X x) const {
     using T = TypeOf<X>;
-    constexpr int kMantissa = std::numeric_limits<T>::digits - 1;
-    constexpr int kExponent = 8 * sizeof(T) - 1 - kMantissa;
+    constexpr int kMantissaBits = std::numeric_limits<T>::digits - 1;
+    constexpr int kExponentBits = 8 * sizeof(T) - 1 - kMantissaBits;
     constexpr int64_t kSignMask = std::is_same_v<T, double> ? INT64_MIN : int64_t{1} << 31;
-    constexpr int64_t kExponentMask = ((int64_t{1} << kExponent) - 1) << kMantissa;
+    constexpr int64_t kExponentMask = ((int64_t{1} << kExponentBits) - 1) << kMantissaBits;
     auto bits = scalar::Bitcast<BitsOf<T>>(x);
     const auto sign = bits & kSignMask;
     // Rounds to nearest, ties to even. A carry raises the exponent.
-    if (mantissa_bits < kMantissa) {
-      const int64_t last = int64_t{1} << (kMantissa - mantissa_bits);
-      const auto odd = ShrL(bits & last, Like(bits, kMantissa - mantissa_bits));
+    if (mantissa_bits < kMantissaBits) {
+      const int64_t last = int64_t{1} << (kMantissaBits - mantissa_bits);
+      const auto odd = ShrL(bits & last, Like(bits, kMantissaBits - mantissa_bits));
       bits = (bits + (odd + (last / 2 - 1))) & ~(last - 1);
     }
     // Numbers that are too large become infinity, and those that are too small become zero.
-    if (exponent_bits < kExponent) {
-      const int64_t bias = (int64_t{1} << (kExponent - 1)) - 1;
+    if (exponent_bits < kExponentBits) {
+      const int64_t bias = (int64_t{1} << (kExponentBits - 1)) - 1;
       const int64_t reach = (int64_t{1} << (exponent_bits - 1)) - 1;
       const auto exponent = bits & kExponentMask;
-      bits = Select(exponent > ((bias + reach) << kMantissa), sign | kExponentMask, bits);
-      bits = Select(exponent <= ((bias - reach) << kMantissa), sign, bits);
+      bits = Select(exponent > ((bias + reach) << kMantissaBits), sign | kExponentMask, bits);
+      bits = Select(exponent <= ((bias - reach) << kMantissaBits), sign, bits);
     }
     // A float without mantissa bits has no code for NaN: the exponent of all ones means infinity.
     const X of_nan = mantissa_bits > 0 ? x : Like(x, std::numeric_limits<T>::infinity());

@@ -56,7 +56,7 @@ Attrs Direction(const char* d) { return {{"direction", std::string(d)}}; }
 Attrs To(DType d) { return {{"dtype", d}}; }
 
 // Returns whether the bits are equal. All NaNs count as equal.
-bool Same(double a, double b) {
+bool SameBits(double a, double b) {
   return (a != a && b != b) || std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 // Returns `exact` rounded to `dtype`: once to f32, and from there to bf16.
@@ -110,7 +110,7 @@ TEST(Elementwise, UnaryFloatsAreTheExactFunctionRoundedOnce) {
       const Array y = Eval(row.def, {x});
       ASSERT_EQ(y.dtype(), dtype);
       for (int64_t i = 0; i < x.num_elements(); ++i)
-        EXPECT_TRUE(Same(y.At(i), Rounded(dtype, row.f(x.At(i)))))
+        EXPECT_TRUE(SameBits(y.At(i), Rounded(dtype, row.f(x.At(i)))))
             << std::string(row.def.name) << " " << std::string(DTypeName(dtype)) << "(" << x.At(i)
             << ") = " << y.At(i) << ", expected " << Rounded(dtype, row.f(x.At(i)));
     }
@@ -158,7 +158,7 @@ TEST(Elementwise, BinaryFloatsAreTheExactFunctionRoundedOnce) {
       const Array z = Eval(row.def, {x, y});
       for (int64_t i = 0; i < x.num_elements(); ++i) {
         const double expected = Rounded(dtype, row.f(x.At(i), y.At(i)));
-        EXPECT_TRUE(Same(z.At(i), expected))
+        EXPECT_TRUE(SameBits(z.At(i), expected))
             << std::string(row.def.name) << " " << std::string(DTypeName(dtype)) << "(" << x.At(i)
             << ", " << y.At(i) << ") = " << z.At(i) << ", expected " << expected;
       }
@@ -255,7 +255,7 @@ TEST(Elementwise, UnaryIntegersFollowXla) {
   EXPECT_THAT(IntsOf(Eval(ops::kClz, {l})), ElementsAre(64, 0, 0, 63));
 }
 
-TEST(Elementwise, BoolsAreALattice) {
+TEST(Elementwise, BoolOpsFollowTheTruthTable) {
   const Array x = Ints(DType::kBool, {0, 0, 1, 1}), y = Ints(DType::kBool, {0, 1, 0, 1});
   EXPECT_THAT(IntsOf(Eval(ops::kAnd, {x, y})), ElementsAre(0, 0, 0, 1));
   EXPECT_THAT(IntsOf(Eval(ops::kOr, {x, y})), ElementsAre(0, 1, 1, 1));
@@ -407,7 +407,8 @@ TEST(Elementwise, ReducePrecisionToBf16IsConversion) {
   const Array y = Eval(ops::kReducePrecision, {x},
                        {{"exponent_bits", int64_t{8}}, {"mantissa_bits", int64_t{7}}});
   for (int64_t i = 0; i < x.num_elements(); ++i)
-    EXPECT_TRUE(Same(y.At(i), Bf16ToFloat(FloatToBf16(static_cast<float>(x.At(i)))))) << x.At(i);
+    EXPECT_TRUE(SameBits(y.At(i), Bf16ToFloat(FloatToBf16(static_cast<float>(x.At(i))))))
+        << x.At(i);
 }
 
 TEST(Elementwise, ReducePrecisionToF16OverflowsAndFlushes) {
@@ -424,7 +425,7 @@ TEST(Elementwise, ReducePrecisionToF16OverflowsAndFlushes) {
   }
 }
 
-// StableHLO's interpreter and XLA's evaluator do the same.
+// StableHLO's interpreter and XLA's evaluator make NaN infinite too.
 TEST(Elementwise, ReducePrecisionToNoMantissaMakesNanInfinite) {
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
     const Array x = Array::Of(dtype, {5}, {kNaN, -kNaN, -kInf, 1.5, -3});
@@ -565,7 +566,7 @@ bool SameCell(const Cell& a, const Cell& b) {
   return std::visit(
       [&]<class T>(T x) {
         const T y = std::get<T>(b);
-        if constexpr (std::is_floating_point_v<T>) return Same(x, y);
+        if constexpr (std::is_floating_point_v<T>) return SameBits(x, y);
         return x == y;
       },
       a);
@@ -759,7 +760,7 @@ TEST(Elementwise, DerivativesAreFiniteDifferences) {
       }
 }
 
-TEST(Elementwise, DerivativesWhereThereAreNoneAreJaxs) {
+TEST(Elementwise, DerivativesAtKinksFollowJax) {
   EXPECT_EQ(Partial(ops::kMax, {2, 2}, 0), 0.5);
   EXPECT_EQ(Partial(ops::kMax, {2, 2}, 1), 0.5);
   EXPECT_EQ(Partial(ops::kMin, {2, 2}, 1), 0.5);
@@ -820,11 +821,11 @@ void CheckTranspose(const FunctionRef& f, size_t i, std::vector<Array> in,
 
 TEST(Elementwise, TransposesKeepTheInnerProduct) {
   const Array x = F64({1.5, -2, 0.25}), y = F64({4, 0.5, -8});
-  const auto one = [](const OpDef& def, int n) { return OneOp(def, n, {}, {3}); };
-  CheckTranspose(one(ops::kNeg, 1), 0, {x}, "neg");
-  CheckTranspose(one(ops::kMul, 2), 0, {x, y}, "mul lhs");
-  CheckTranspose(one(ops::kMul, 2), 1, {x, y}, "mul rhs");
-  CheckTranspose(one(ops::kDiv, 2), 0, {x, y}, "div");
+  const auto function_of = [](const OpDef& def, int n) { return OneOp(def, n, {}, {3}); };
+  CheckTranspose(function_of(ops::kNeg, 1), 0, {x}, "neg");
+  CheckTranspose(function_of(ops::kMul, 2), 0, {x, y}, "mul lhs");
+  CheckTranspose(function_of(ops::kMul, 2), 1, {x, y}, "mul rhs");
+  CheckTranspose(function_of(ops::kDiv, 2), 0, {x, y}, "div");
   CheckTranspose(OneOp(ops::kConvert, 1, To(DType::kF32), {3}), 0, {x}, "convert");
   for (size_t side : {1u, 2u}) {
     Builder b{Scope{}};
@@ -917,7 +918,7 @@ TEST(ElementwiseErrors, SayWhatLaxSays) {
               ReasonIs("TYPE_ERROR", "cannot read f32 (32 bits) as f64 (64 bits)"));
 }
 
-TEST(ElementwiseErrors, OfTernaryOps) {
+TEST(ElementwiseErrors, TernaryOpsNameTheFault) {
   EXPECT_THAT(ErrorOf(ops::kSelect, {T("s32[]"), T("f32[2]"), T("f32[2]")}),
               ReasonIs("TYPE_ERROR", "select_n: `which` must be bool, got s32"));
   EXPECT_THAT(ErrorOf(ops::kSelect, {T("bool[]"), T("f32[2]"), T("f32[3]")}),
@@ -1011,7 +1012,7 @@ TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
 
 // Select takes unreduced cases if the predicate is not unreduced, and both cases must be in the
 // same state.
-TEST(ElementwiseTypes, SelectTakesTermsWherePredicateIsNone) {
+TEST(ElementwiseTypes, SelectTakesUnreducedCases) {
   const Scope s = ManualScope();
   const Type pred = T("bool[3]"), terms = T("f32[3]{U:x}"), reduced = T("f32[3]{R:x}");
   const auto type = [&](const Type& p, const Type& a) {
@@ -1022,23 +1023,23 @@ TEST(ElementwiseTypes, SelectTakesTermsWherePredicateIsNone) {
   EXPECT_EQ(type(T("bool[3]{R:x}"), terms), "f32[3]{U:x}");
   EXPECT_EQ(type(pred, reduced), "f32[3]{R:x}");
   EXPECT_EQ(type(T("bool[3]{R:x}"), T("f32[3]")), "f32[3]");
-  const auto error = [&](const char* p, const char* a, const char* b) {
+  const auto status_of = [&](const char* p, const char* a, const char* b) {
     return ErrorOf(ops::kSelect, {T(p), T(a), T(b)}, {}, s);
   };
   for (const char* other : {"f32[3]", "f32[3]{R:x}", "f32[3]{U:y}"})
-    EXPECT_THAT(error("bool[3]", "f32[3]{U:x}", other),
+    EXPECT_THAT(status_of("bool[3]", "f32[3]{U:x}", other),
                 ReasonIs("SHARDING_TYPE_ERROR", "select cases must have the same shardings. Got"));
-  EXPECT_THAT(error("bool[3]", "f32[3]{R:x}", "f32[3]"), ReasonIs("SHARDING_TYPE_ERROR"));
-  EXPECT_THAT(error("bool[3]{V:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
+  EXPECT_THAT(status_of("bool[3]", "f32[3]{R:x}", "f32[3]"), ReasonIs("SHARDING_TYPE_ERROR"));
+  EXPECT_THAT(status_of("bool[3]{V:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
               ReasonIs("VALUE_ERROR", "varying manual axes to match"));
-  EXPECT_THAT(error("bool[3]{U:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
+  EXPECT_THAT(status_of("bool[3]{U:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
               ReasonIs("NOT_IMPLEMENTED", "unreduced rule for select_n is not implemented for"));
   EXPECT_EQ(TypeOf(ops::kReducePrecision, s, {terms},
                    {{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{1}}}),
             "f32[3]{U:x}");
 }
 
-TEST(ElementwiseTypes, IndexingMovesTermsByStartsThatAreNone) {
+TEST(ElementwiseTypes, DynamicSlicesTakeUnreducedOperands) {
   const Scope s = ManualScope();
   const Attrs sizes = {{"slice_sizes", Dims{2}}};
   EXPECT_EQ(TypeOf(ops::kDynamicSlice, s, {T("f32[4]{U:x}"), T("s32[]")}, sizes), "f32[2]{U:x}");
@@ -1059,7 +1060,7 @@ TEST(ElementwiseTypes, IndexingMovesTermsByStartsThatAreNone) {
                          "operand and update must be unreduced, and reduced, along the same axes"));
 }
 
-TEST(ElementwiseTypes, PadOfTermsTakesTermsOrZero) {
+TEST(ElementwiseTypes, PadOfAnUnreducedOperandTakesAnUnreducedOrZeroFill) {
   Builder b(ManualScope());
   const Value x = b.Param(T("f32[4]{U:x}")), fill = b.Param(T("f32[]"));
   const auto type = [](Value v) { return v.type().ToString(); };
@@ -1078,7 +1079,7 @@ TEST(ElementwiseTypes, PadOfTermsTakesTermsOrZero) {
 
 // ---- Implicit casts. ---------------------------------------------------------------------------
 
-TEST(Harmonize, WeakOperandsGiveWay) {
+TEST(Harmonize, WeakOperandsTakeTheOthersDtype) {
   Builder b{Scope{}};
   const Value x = b.Param(T("bf16[3]")), weak = b.Param(T("f32[]~")),
               weak_int = b.Param(T("s32[]~"));

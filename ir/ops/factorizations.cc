@@ -37,7 +37,7 @@ Types InferLu(const InferContext& c) {
 }
 
 // Returns x padded with zeros at the end, to n x n.
-Value Completed(Value x, int64_t n) {
+Value ZeroPadded(Value x, int64_t n) {
   DimList zeros(x.rank(), 0), high = zeros;
   high[x.rank() - 2] = n - x.dim(x.rank() - 2);
   high[x.rank() - 1] = n - x.dim(x.rank() - 1);
@@ -50,10 +50,10 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   const Value packed = c.out[0];
   const int64_t m = packed.dim(packed.rank() - 2), n = packed.dim(packed.rank() - 1),
                 k = std::min(m, n);
-  Value l = Completed(Tril(LeadingBlock(packed, m, k), -1), m);
+  Value l = ZeroPadded(Tril(LeadingBlock(packed, m, k), -1), m);
   const Value on = DiagonalMask(l);
   l = Select(on, FullLike(l, 1), l);
-  Value u = Completed(Triu(LeadingBlock(packed, k, n)), n);
+  Value u = ZeroPadded(Triu(LeadingBlock(packed, k, n)), n);
   if (n > k) {
     const Value beyond = DiagonalMask(u, k);
     u = Select(beyond, FullLike(u, 1), u);
@@ -73,13 +73,13 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
 template <class T>
 absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack, int64_t m,
                          int64_t n, T* a, int* swaps) {
-  constexpr int64_t kBlock = 128, kPart = 128;
+  constexpr int64_t kBlockCols = 128, kPartCols = 128;
   const auto& share = c.evaluator.options().parallel_for;
   const int64_t k = std::min(m, n);
   const auto size = [](int64_t s) { return static_cast<int>(s); };
-  std::vector<T> columns(m * std::min(kBlock, k));
-  for (int64_t at = 0; at < k; at += kBlock) {
-    const int64_t width = std::min(kBlock, k - at), below = m - at, behind = at + width;
+  std::vector<T> columns(m * std::min(kBlockCols, k));
+  for (int64_t at = 0; at < k; at += kBlockCols) {
+    const int64_t width = std::min(kBlockCols, k - at), below = m - at, behind = at + width;
     T* const block = a + at * n + at;
     TransposeMatrix(below, width, block, n, columns.data(), below);
     lapack.Getrf(size(below), size(width), columns.data(), size(below), swaps + at);
@@ -91,10 +91,10 @@ absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack
                            a + (at + other) * n + first);
     };
     swap_rows(0, at);
-    const int64_t parts = (n - behind + kPart - 1) / kPart;
+    const int64_t parts = (n - behind + kPartCols - 1) / kPartCols;
     const auto update = [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
-        const int64_t first = behind + p * kPart, cols = std::min(kPart, n - first);
+        const int64_t first = behind + p * kPartCols, cols = std::min(kPartCols, n - first);
         swap_rows(first, first + cols);
         T* const of_part = a + at * n + first;
         lapack.Trsm('R', 'U', 'N', 'U', size(cols), size(width), block, size(n), of_part, size(n));
@@ -104,7 +104,7 @@ absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack
       }
     };
     if (share) {
-      TESSERA_RETURN_IF_ERROR(share(parts, below * kPart * width, update));
+      TESSERA_RETURN_IF_ERROR(share(parts, below * kPartCols * width, update));
     } else {
       update(0, parts);
     }
@@ -125,7 +125,7 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   // The size from which a single matrix is worth sharing among threads.
   constexpr int64_t kLargeMin = 512;
   const int64_t count = NumMatrices(shape);
-  absl::Status stopped;
+  absl::Status large_status;
   TESSERA_ASSIGN_OR_RETURN(
       std::vector<Array> done,
       ForEachMatrix(c, in[0].dtype(), count, out,
@@ -134,8 +134,8 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
                       if (k >= kLargeMin && count == 1) {
                         T* const a = MatrixData<T>(&out[0], 0, m * n);
                         std::copy_n(reinterpret_cast<const T*>(in[0].data()), m * n, a);
-                        stopped = FactorLarge(c, lapack, m, n, a, swaps.data());
-                        if (!stopped.ok()) return;
+                        large_status = FactorLarge(c, lapack, m, n, a, swaps.data());
+                        if (!large_status.ok()) return;
                       } else {
                         std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n);
                         lapack.Getrf(static_cast<int>(m), static_cast<int>(n), a.data(),
@@ -150,7 +150,7 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
                         std::swap(rows[i], rows[pivots[i]]);
                       }
                     }));
-  TESSERA_RETURN_IF_ERROR(stopped);
+  TESSERA_RETURN_IF_ERROR(large_status);
   return done;
 }
 
@@ -332,14 +332,14 @@ std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
 Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n),
-                of_q = c.attrs.Bool("full_matrices") ? m : k;
+                q_cols = c.attrs.Bool("full_matrices") ? m : k;
   const bool pivoting = IsPivoting(c.attrs);
   std::vector<Array> out = ResultBuffers(c);
   if (pivoting && m == 0)  // the columns stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % n));
   // A matrix without columns still has a q, the identity.
   const int64_t count =
-      n == 0 && of_q > 0 ? out[0].num_elements() / (m * of_q) : NumMatrices(shape);
+      n == 0 && q_cols > 0 ? out[0].num_elements() / (m * q_cols) : NumMatrices(shape);
   return ForEachMatrix(c, in[0].dtype(), count, out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
                          std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), taus(k);
@@ -358,14 +358,14 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
                          } else if (n > 0) {
                            lapack.Geqrf(rows, cols, a.data(), rows, taus.data());
                          }
-                         T* const r = MatrixData<T>(&out[1], index, of_q * n);
-                         for (int64_t i = 0; i < of_q; ++i)
+                         T* const r = MatrixData<T>(&out[1], index, q_cols * n);
+                         for (int64_t i = 0; i < q_cols; ++i)
                            for (int64_t j = 0; j < n; ++j)
                              r[i * n + j] = j < i ? T{0} : a[j * m + i];
-                         a.resize(m * of_q);
-                         lapack.Orgqr(rows, static_cast<int>(of_q), static_cast<int>(k), a.data(),
+                         a.resize(m * q_cols);
+                         lapack.Orgqr(rows, static_cast<int>(q_cols), static_cast<int>(k), a.data(),
                                       rows, taus.data());
-                         PutColumnMajor(a, m, m, of_q, &out[0], index);
+                         PutColumnMajor(a, m, m, q_cols, &out[0], index);
                        });
 }
 

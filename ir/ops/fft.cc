@@ -32,7 +32,7 @@ const std::vector<int64_t>& LengthsOf(const Attrs& attrs) { return attrs.Ints("f
 // Returns whether the transform is from real numbers or to them, so that the complex array has only
 // half of the last dim (length / 2 + 1 elements).
 bool HalvesLast(FftKind kind) { return kind == FftKind::kRfft || kind == FftKind::kIrfft; }
-DType NumberOf(DType d) { return d == DType::kF32 ? DType::kC64 : DType::kC128; }
+DType ComplexOfReal(DType d) { return d == DType::kF32 ? DType::kC64 : DType::kC128; }
 
 // Checks the lengths against the operand's last dims. Lengths are bounded, because the tables for a
 // length are computed at once, on one thread (fourier::LengthMax). The bound is lower for a length
@@ -54,7 +54,7 @@ Types InferFft(const InferContext& c) {
   if (!fits)
     return TypeError(c, "requires ", from_real ? "f32 or f64" : "a complex dtype", ", got ",
                      x.ToString());
-  Type t = MakeType(from_real ? NumberOf(x.dtype) : x.dtype, x.shape);
+  Type t = MakeType(from_real ? ComplexOfReal(x.dtype) : x.dtype, x.shape);
   for (int i = 0; i < count; ++i) {
     const int64_t length = lengths[i], size = x.shape[first + i];
     const int64_t half = length == 0 ? 0 : length / 2 + 1;
@@ -62,8 +62,8 @@ Types InferFft(const InferContext& c) {
     if (length < 0 || size != (is_half ? half : length))
       return ValueError(c, "length ", length, " of dim ", first + i, " does not fit ",
                         x.ToString());
-    // For a length that is too long in any case, the largest prime factor, which takes long to
-    // find, is not looked for.
+    // If the length is too long for every prime factor, its largest prime factor is not computed,
+    // because that takes long.
     const int64_t most = fourier::LengthMax(length > fourier::LengthMax(1) ? 1 : length);
     if (length > most)
       return ValueError(c, "length ", length, " of dim ", first + i,
@@ -146,9 +146,9 @@ std::vector<Value> TransposeFft(const RuleContext& c, Values cts, const std::vec
   if (n % 2 == 0) single = Or(single, Compare(k, FullLike(k, static_cast<double>(m - 1)), "EQ"));
   const Value once = Full(c.b, ct.dtype(), {m}, 1 / elements);
   const Value weights = Select(single, once, Full(c.b, ct.dtype(), {m}, 2 / elements));
-  const Value by = BroadcastLike(weights, re.type(), {last});
-  const Value scaled = re * by;
-  return {Complex(scaled, -(Imag(half) * by))};
+  const Value factor = BroadcastLike(weights, re.type(), {last});
+  const Value scaled = re * factor;
+  return {Complex(scaled, -(Imag(half) * factor))};
 }
 
 Batched BatchFft(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
@@ -156,7 +156,7 @@ Batched BatchFft(const RuleContext& c, absl::Span<const int> dims, int64_t size)
 }
 
 // Returns x with dim `dim` transformed.
-Value AlongDim(Value x, int dim, FftKind kind) {
+Value FftAlongDim(Value x, int dim, FftKind kind) {
   const int last = x.rank() - 1;
   const int64_t length = x.dim(dim);
   return MoveDim(Emit(MoveDim(x, dim, last), kind, {length}), last, dim);
@@ -164,15 +164,15 @@ Value AlongDim(Value x, int dim, FftKind kind) {
 // If the dim is cut, an all-to-all makes it whole and cuts another dim instead, if there is one
 // whose size is a multiple of the number of shards. Otherwise the dim is gathered, and each shard
 // keeps its own block of the result.
-Value AlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
+Value FftAlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
   Builder& b = x.builder();
   const int64_t shards = b.mesh().SizeOf(axes);
   for (int d = 0; d < x.rank(); ++d) {
     if (d == dim || x.dim(d) == 0 || x.dim(d) % shards != 0) continue;
     const Value whole = AllToAll(x, axes, d, dim, /*tiled=*/true);
-    return AllToAll(AlongDim(whole, dim, kind), axes, dim, d, /*tiled=*/true);
+    return AllToAll(FftAlongDim(whole, dim, kind), axes, dim, d, /*tiled=*/true);
   }
-  const Value whole = AlongDim(AllGather(x, axes, dim, /*tiled=*/true), dim, kind);
+  const Value whole = FftAlongDim(AllGather(x, axes, dim, /*tiled=*/true), dim, kind);
   std::vector<Value> starts(x.rank(), Constant(b, DType::kS32, 0));
   starts[dim] = BlockBegin(b, axes, x.dim(dim));
   return DynamicSlice(whole, std::move(starts), x.shape());
@@ -189,16 +189,17 @@ std::vector<Value> PartitionFft(const RuleContext& c, const PartitionContext& p)
   const auto axes_of = [&](int d) -> const AxisList& {
     return p.factor_axes[p.signature.operands[0][d][0]];
   };
-  int whole = x.rank();  // the first of the last dims that are not cut
-  while (whole > first && axes_of(whole - 1).empty()) --whole;
-  const auto others = [&](FftKind of) {
-    for (int d = first; d < whole; ++d)
-      x = axes_of(d).empty() ? AlongDim(x, d, of) : AlongCutDim(x, d, of, axes_of(d));
+  int first_whole = x.rank();  // the first of the last dims that are not cut
+  while (first_whole > first && axes_of(first_whole - 1).empty()) --first_whole;
+  const auto transform_others = [&](FftKind of) {
+    for (int d = first; d < first_whole; ++d)
+      x = axes_of(d).empty() ? FftAlongDim(x, d, of) : FftAlongCutDim(x, d, of, axes_of(d));
   };
   const bool to_real = kind == FftKind::kIrfft;
-  if (to_real) others(FftKind::kIfft);
-  if (whole < x.rank()) x = Emit(x, kind, {lengths.begin() + (whole - first), lengths.end()});
-  if (!to_real) others(kind == FftKind::kRfft ? FftKind::kFft : kind);
+  if (to_real) transform_others(FftKind::kIfft);
+  if (first_whole < x.rank())
+    x = Emit(x, kind, {lengths.begin() + (first_whole - first), lengths.end()});
+  if (!to_real) transform_others(kind == FftKind::kRfft ? FftKind::kFft : kind);
   return {x};
 }
 
@@ -249,34 +250,35 @@ Arrays Evaluate(const EvalContext& c, const Array& x) {
   const bool inverse = kind == FftKind::kIfft || kind == FftKind::kIrfft;
   double elements = 1;
   for (const int64_t length : lengths) elements *= static_cast<double>(length);
-  const T all = inverse ? static_cast<T>(1 / elements) : T{1};
+  const T inverse_scale = inverse ? static_cast<T>(1 / elements) : T{1};
   // Transforms dim d of an array of `shape`, whose elements are complex, from `from` to `into`.
   const auto along = [&](const Dims& shape, int d, T scale, T* into) {
     int64_t outer = 1, inner = 1;
     for (int i = 0; i < x.rank(); ++i) (i < d ? outer : inner) *= i == d ? 1 : shape[i];
-    const absl::Status done =
+    const absl::Status status =
         fourier::Transform<T>(outer, shape[d], inner, inverse, scale, from, into, share);
     from = into;
-    return done;
+    return status;
   };
   const int last = x.rank() - 1;
   const int64_t n = lengths.back();
-  const Dims& wide = kind == FftKind::kIrfft ? x.shape() : out.shape();
-  Array between;
-  if (kind == FftKind::kIrfft && count > 1) between = x;
+  const Dims& complex_shape = kind == FftKind::kIrfft ? x.shape() : out.shape();
+  Array scratch;
+  if (kind == FftKind::kIrfft && count > 1) scratch = x;
   if (kind == FftKind::kRfft) {
     const int64_t rows = x.num_elements() / n;
     TESSERA_RETURN_IF_ERROR(fourier::FromReal<T>(rows, n, from, to, share));
     from = to;
   } else if (kind != FftKind::kIrfft) {
-    TESSERA_RETURN_IF_ERROR(along(wide, last, all, to));
+    TESSERA_RETURN_IF_ERROR(along(complex_shape, last, inverse_scale, to));
   }
   for (int d = last - 1; d >= first; --d) {
-    T* const into = kind == FftKind::kIrfft ? reinterpret_cast<T*>(between.MutableData()) : to;
-    TESSERA_RETURN_IF_ERROR(along(wide, d, 1, into));
+    T* const into = kind == FftKind::kIrfft ? reinterpret_cast<T*>(scratch.MutableData()) : to;
+    TESSERA_RETURN_IF_ERROR(along(complex_shape, d, 1, into));
   }
   if (kind == FftKind::kIrfft)
-    TESSERA_RETURN_IF_ERROR(fourier::ToReal<T>(out.num_elements() / n, n, all, from, to, share));
+    TESSERA_RETURN_IF_ERROR(
+        fourier::ToReal<T>(out.num_elements() / n, n, inverse_scale, from, to, share));
   return std::vector<Array>{out};
 }
 Arrays EvalFft(const EvalContext& c, absl::Span<const Array> in) {

@@ -18,7 +18,7 @@ WindowDims GatherDimsOf(const Attrs& attrs) { return {attrs, kGatherNames}; }
 
 // The result has the window sizes in its dims of windows, and the sizes of the indices in its dims
 // of positions. A window may have no element in a dim that the result lacks, but only if the result
-// is empty: otherwise there would be nothing to read.
+// is empty: a result with elements would have nothing to read there.
 Types InferGather(const InferContext& c) {
   const Type &x = c.in[0], &indices = c.in[1];
   const WindowDims w = GatherDimsOf(c.attrs);
@@ -97,7 +97,7 @@ absl::Status GatherSharding(const InferContext& c, std::vector<Type>* out) {
 
 // Returns the value that is read where a window is out of bounds. Reference: lax.gather's
 // fill_value.
-Array FillOf(const Attrs& attrs, DType dtype) {
+Array FillValueOf(const Attrs& attrs, DType dtype) {
   if (attrs.Has("fill_value")) return attrs.Literal("fill_value");
   if (IsInexact(dtype)) return Array::Scalar(dtype, std::numeric_limits<double>::quiet_NaN());
   if (dtype == DType::kBool) return Array::Scalar(dtype, 1);
@@ -119,7 +119,7 @@ IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
   IndexMap map;
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
   piece.fills = ModeOf(c.attrs) == GatherScatterMode::kFillOrDrop;
-  if (piece.fills) map.literal = FillOf(c.attrs, x.dtype);
+  if (piece.fills) map.literal = FillValueOf(c.attrs, x.dtype);
   Dims vector(out[0].rank(), 0);  // per dim of the result: the stride of the index vectors
   for (int d = 0; d < indices.rank(); ++d)
     if (const int64_t at = g.indices_to_block[d]; at >= 0 && indices.shape[d] > 1)
@@ -142,7 +142,7 @@ IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
 
 // Returns the attributes of the scatter that writes the windows which a gather with attributes
 // `gather` reads.
-Attrs ScatterAttrsOf(const Attrs& gather, const Type& operand) {
+Attrs MatchingScatterAttrs(const Attrs& gather, const Type& operand) {
   Attrs attrs = WithOptionsOf(gather);
   GatherDimsOf(gather).WriteTo(&attrs, kScatterNames);
   if (gather.Has("out_sharding")) attrs.Set("out_sharding", SpecOf(operand));
@@ -162,14 +162,15 @@ std::vector<Value> TransposeGather(const RuleContext& c, Values cts, const std::
   if (!cts[0]) return {Value(), Value()};
   const Type x = CotangentType(c.in_types[0]);
   const Value at = NonLinearOperand(c, 1);
-  const auto scattered = [&](Value ct) {
+  const auto scatter_add = [&](Value ct) {
     Type like = x;
     like.dtype = ct.dtype();
-    return EmitMatched(kScatterAdd, {Zeros(c.b, like), at, ct}, ScatterAttrsOf(c.attrs, like));
+    return EmitMatched(kScatterAdd, {Zeros(c.b, like), at, ct},
+                       MatchingScatterAttrs(c.attrs, like));
   };
-  if (!IsComplex(x.dtype)) return {scattered(cts[0]), Value()};
-  const Value re = scattered(Real(cts[0]));
-  return {Complex(re, scattered(Imag(cts[0]))), Value()};
+  if (!IsComplex(x.dtype)) return {scatter_add(cts[0]), Value()};
+  const Value re = scatter_add(Real(cts[0]));
+  return {Complex(re, scatter_add(Imag(cts[0]))), Value()};
 }
 
 Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
@@ -202,14 +203,14 @@ std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext&
   const LocalIndices local = LocalIndicesOf(c, p, w, c.attrs.Ints("slice_sizes"));
   if (local.axes.empty()) return derive::PartitionByFactors(c, p);
   const DType dtype = c.in[0].dtype();
-  const DType summed = dtype == DType::kBool ? DType::kS32 : dtype;
+  const DType sum_dtype = dtype == DType::kBool ? DType::kS32 : dtype;
   Attrs attrs = LocalizeGather(c, p);
   for (const char* promise : {"indices_are_sorted", "unique_indices"}) attrs.Erase(promise);
   attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
   // Fill with zeros that change nothing when the shards are summed.
   attrs.Set("fill_value", Array::Scalar(dtype, IsFloat(dtype) ? -0.0 : 0.0));
   const Value mine = EmitMatched(kGather, {c.in[0], local.indices}, std::move(attrs));
-  Value all = Convert(Psum(Convert(mine, summed), local.axes), dtype);
+  Value all = Convert(Psum(Convert(mine, sum_dtype), local.axes), dtype);
   if (!local.in_bounds) return {all};
   const Geometry g(w, c.in[0].rank(), c.in[1].rank());
   Value in_bounds = local.in_bounds;
@@ -217,7 +218,7 @@ std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext&
   DimList positions;
   for (const int64_t at : g.indices_to_block)
     if (at >= 0) positions.push_back(at);
-  const Value fill = BroadcastInDim(Constant(c.b, FillOf(c.attrs, dtype)), all.shape(), {});
+  const Value fill = BroadcastInDim(Constant(c.b, FillValueOf(c.attrs, dtype)), all.shape(), {});
   return {Select(BroadcastInDim(in_bounds, all.shape(), positions), all, fill)};
 }
 

@@ -21,9 +21,9 @@ bool IsConstant(Value v) {
 
 // Returns the rank of a dtype's category: bool < integer < floating. A weak type may be promoted to
 // a higher category, never demoted.
-int CategoryOf(DType d) { return d == DType::kBool ? 0 : IsInteger(d) ? 1 : 2; }
+int CategoryRank(DType d) { return d == DType::kBool ? 0 : IsInteger(d) ? 1 : 2; }
 
-Value ConvertWeak(Value x, DType dtype, bool weak) {
+Value EmitConvert(Value x, DType dtype, bool weak) {
   if (x.dtype() == dtype && x.type().weak == weak) return x;
   return x.builder().Emit1(
       ops::kConvert, {x}, weak ? Attrs{{"dtype", dtype}, {"weak", true}} : Attrs{{"dtype", dtype}});
@@ -37,7 +37,7 @@ std::optional<DType> CommonDType(Values operands) {
     std::optional<DType>& best = v.type().weak ? weak : strong;
     // Strong dtypes that differ are an error, which inference reports.
     if (!v.type().weak && strong) continue;
-    const auto rank = [](DType d) { return std::pair(CategoryOf(d), ByteWidth(d)); };
+    const auto rank = [](DType d) { return std::pair(CategoryRank(d), ByteWidth(d)); };
     if (!best || rank(*best) < rank(v.dtype())) best = v.dtype();
   }
   return strong ? strong : weak;
@@ -48,8 +48,8 @@ std::vector<Value> MatchDTypes(std::vector<Value> operands) {
   const bool all_weak =
       std::all_of(operands.begin(), operands.end(), [](const Value& v) { return v.type().weak; });
   for (Value& v : operands)
-    if (v.type().weak && CategoryOf(v.dtype()) <= CategoryOf(*dtype))
-      v = ConvertWeak(v, *dtype, all_weak);
+    if (v.type().weak && CategoryRank(v.dtype()) <= CategoryRank(*dtype))
+      v = EmitConvert(v, *dtype, all_weak);
   return operands;
 }
 
@@ -141,8 +141,8 @@ std::vector<Value> MatchVarying(std::vector<Value> operands) {
 
 namespace {
 
-// Makes scalars reduced along the axes along which other operands are. Changes only scalars that
-// are invarying along all axes.
+// Makes scalars reduced along the axes along which other operands are reduced. Changes only scalars
+// that are invarying along all axes.
 std::vector<Value> MatchReduced(std::vector<Value> operands) {
   AxisSet reduced;
   for (const Value& v : operands) reduced.insert(v.type().reduced.begin(), v.type().reduced.end());
@@ -163,32 +163,32 @@ namespace {
 // Returns the dtype in which to compute with numbers of at most 8 bits that have no kernels. It
 // holds all their values, and the result is rounded, or cut to its low bits, once. Returns nullopt
 // for other dtypes.
-std::optional<DType> WideFor(DType d) {
+std::optional<DType> WiderDTypeFor(DType d) {
   if (IsComputable(d) || IsComplex(d)) return std::nullopt;
   if (IsFloat(d)) return DType::kF32;
   return IsSignedInt(d) ? DType::kS8 : DType::kU8;
 }
-std::optional<DType> WideFor(const std::vector<Value>& operands) {
+std::optional<DType> WiderDTypeFor(const std::vector<Value>& operands) {
   const bool alike = std::all_of(operands.begin(), operands.end(),
                                  [&](const Value& v) { return v.dtype() == operands[0].dtype(); });
-  return alike && !operands.empty() ? WideFor(operands[0].dtype()) : std::nullopt;
+  return alike && !operands.empty() ? WiderDTypeFor(operands[0].dtype()) : std::nullopt;
 }
 // Returns whether the op may be computed on integers that were converted to more bits: the low bits
 // of its result are then the result on the narrow integers.
 bool ExtendsToMoreBits(const OpDef& def) {
-  const OpDef* const known[] = {&ops::kAdd, &ops::kSub,  &ops::kMul, &ops::kDiv, &ops::kRem,
-                                &ops::kNeg, &ops::kAbs,  &ops::kMax, &ops::kMin, &ops::kAnd,
-                                &ops::kOr,  &ops::kSign, &ops::kXor, &ops::kNot};
-  return std::find(std::begin(known), std::end(known), &def) != std::end(known);
+  const OpDef* const defs[] = {&ops::kAdd, &ops::kSub,  &ops::kMul, &ops::kDiv, &ops::kRem,
+                               &ops::kNeg, &ops::kAbs,  &ops::kMax, &ops::kMin, &ops::kAnd,
+                               &ops::kOr,  &ops::kSign, &ops::kXor, &ops::kNot};
+  return std::find(std::begin(defs), std::end(defs), &def) != std::end(defs);
 }
 
 }  // namespace
 
 Value Elementwise(const OpDef& def, std::vector<Value> operands) {
-  if (const std::optional<DType> wide = WideFor(operands)) {
+  if (const std::optional<DType> wide = WiderDTypeFor(operands)) {
     const DType dtype = operands[0].dtype();
-    const bool is_known = IsFloat(dtype) ? &def != &ops::kNextafter : ExtendsToMoreBits(def);
-    if (is_known) {
+    const bool can_widen = IsFloat(dtype) ? &def != &ops::kNextafter : ExtendsToMoreBits(def);
+    if (can_widen) {
       for (Value& v : operands) v = Convert(v, *wide);
       const Value result = Elementwise(def, std::move(operands));
       return result.dtype() == *wide ? Convert(result, dtype) : result;
@@ -223,7 +223,7 @@ Value Compare(Value x, Value y, std::string_view direction) {
     const Value re = Compare(a.re, b.re, direction), im = Compare(a.im, b.im, direction);
     return direction == "EQ" ? And(re, im) : Or(re, im);
   }
-  if (const std::optional<DType> wide = WideFor(in)) {
+  if (const std::optional<DType> wide = WiderDTypeFor(in)) {
     const Value a = Convert(in[0], *wide);
     return Compare(a, Convert(in[1], *wide), direction);
   }
@@ -248,7 +248,7 @@ Value Clamp(Value min, Value x, Value max) {
   return x.builder().Emit1(ops::kClamp, MatchVarying(std::move(in)));
 }
 
-Value Convert(Value x, DType dtype) { return ConvertWeak(x, dtype, /*weak=*/false); }
+Value Convert(Value x, DType dtype) { return EmitConvert(x, dtype, /*weak=*/false); }
 
 namespace {
 
@@ -259,7 +259,7 @@ DType UnsignedOfBits(int bits) {
   TESSERA_CHECK(false) << "no unsigned integer has " << bits << " bits";
   return DType::kU8;
 }
-Value SameWidth(Value x, DType dtype) {
+Value BitcastSameWidth(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return x.builder().Emit1(ops::kBitcastConvert, {x}, {{"dtype", dtype}});
 }
@@ -287,16 +287,16 @@ Value BitcastConvert(Value x, DType dtype) {
                                  ToAbsl(DTypeName(dtype)), "; its last dim must hold the ", to,
                                  " bits of an element, ", to / from, " elements of ", from)));
   // If has_bits is false, inference of the op reports the error.
-  if (from == to || !has_bits) return SameWidth(x, dtype);
+  if (from == to || !has_bits) return BitcastSameWidth(x, dtype);
   // Integers of fewer than 8 bits cannot be shifted, so they are converted to wider ones.
   const DType wide = UnsignedOfBits(std::max({from, to, 8}));
-  x = SameWidth(x, UnsignedOfBits(from));
+  x = BitcastSameWidth(x, UnsignedOfBits(from));
   x = Convert(x, wide);
   if (from > to) {
     const int64_t n = from / to;
     const Value offsets = BitOffsets(x.builder(), wide, x.shape(), n, to);
     x = ShiftRightLogical(BroadcastNewDim(x, x.rank(), n), offsets);
-    return SameWidth(Convert(x, UnsignedOfBits(to)), dtype);
+    return BitcastSameWidth(Convert(x, UnsignedOfBits(to)), dtype);
   }
   const int last = x.rank() - 1;
   Dims shape = x.shape();
@@ -304,7 +304,7 @@ Value BitcastConvert(Value x, DType dtype) {
   const Value offsets = BitOffsets(x.builder(), wide, shape, to / from, from);
   // The sum is an `or`: no two elements have a bit in common.
   x = ReduceSum(ShiftLeft(x, offsets), {last});
-  return SameWidth(x, dtype);
+  return BitcastSameWidth(x, dtype);
 }
 
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits) {

@@ -35,14 +35,14 @@ absl::Status CheckStarts(const InferContext& c, size_t first) {
   return first < c.in.size() ? CheckComputable(c, c.in[first].dtype) : absl::OkStatus();
 }
 
-// Returns the offset of a slice of shape `block` in operand 0. The start along each dim is one
+// Returns the offsets of a slice of shape `block` in operand 0. The start along each dim is one
 // operand, from `first` on, clamped to bounds.
-std::vector<DynamicOffset> StartShifts(const Type& x, const Dims& block, int first) {
+std::vector<DynamicOffset> StartOffsets(const Type& x, const Dims& block, int first) {
   const Dims strides = StridesOf(x.shape);
-  std::vector<DynamicOffset> shifts;
+  std::vector<DynamicOffset> offsets;
   for (int d = 0; d < x.rank(); ++d)
-    if (block[d] < x.shape[d]) shifts.push_back({first + d, x.shape[d] - block[d], strides[d]});
-  return shifts;
+    if (block[d] < x.shape[d]) offsets.push_back({first + d, x.shape[d] - block[d], strides[d]});
+  return offsets;
 }
 
 std::vector<Value> OperandsFrom(const std::vector<Value>& values, size_t first) {
@@ -131,7 +131,7 @@ std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
 
 // Returns the operands from `first` on, for a transpose rule. They are start indices, in which the
 // op is not linear.
-std::vector<Value> KnownFrom(const RuleContext& c, int first) {
+std::vector<Value> NonLinearOperandsFrom(const RuleContext& c, int first) {
   std::vector<Value> out;
   for (int i = first; i < static_cast<int>(c.in.size()); ++i) out.push_back(NonLinearOperand(c, i));
   return out;
@@ -145,7 +145,8 @@ std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
   // An update has the sharding of its target.
   Type whole = x;
   whole.sharding = cts[0].type().sharding;
-  out[0] = ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], KnownFrom(c, 1)), x);
+  out[0] =
+      ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], NonLinearOperandsFrom(c, 1)), x);
   return out;
 }
 
@@ -177,7 +178,7 @@ Attrs LocalizeDynamicSlice(const RuleContext& c, const PartitionContext& p) {
 IndexMap DynamicSliceMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
   piece.strides = StridesOf(c.in[0].shape);
-  piece.read = StartShifts(c.in[0], out[0].shape, 1);
+  piece.read = StartOffsets(c.in[0], out[0].shape, 1);
   return {{piece}, {}};
 }
 
@@ -252,7 +253,7 @@ std::vector<Value> TransposeDynamicUpdateSlice(const RuleContext& c, Values cts,
                                                const std::vector<bool>& linear) {
   std::vector<Value> out(c.in_types.size());
   if (!cts[0]) return out;
-  const std::vector<Value> starts = KnownFrom(c, 2);
+  const std::vector<Value> starts = NonLinearOperandsFrom(c, 2);
   if (linear[0])
     out[0] = DynamicUpdateSlice(cts[0], Zeros(c.b, CotangentType(c.in_types[1])), starts);
   if (linear[1])
@@ -280,7 +281,7 @@ Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims
 
 IndexMap DynamicUpdateSliceMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece update = ContiguousPiece(1, c.in[1].shape);
-  update.write = StartShifts(c.in[0], c.in[1].shape, 2);
+  update.write = StartOffsets(c.in[0], c.in[1].shape, 2);
   return {{ContiguousPiece(0, out[0].shape), update}, {}};
 }
 

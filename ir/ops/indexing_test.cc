@@ -9,22 +9,22 @@ Attrs Sizes(Dims sizes) { return {{"slice_sizes", sizes}}; }
 Array Ints(std::vector<double> v) {
   return Array::Of(DType::kS32, {static_cast<int64_t>(v.size())}, v);
 }
-std::string Text(const OpDef& def, std::vector<Array> in, Attrs attrs = {}) {
+std::string EvalToText(const OpDef& def, std::vector<Array> in, Attrs attrs = {}) {
   return EvalOne({"", &def, std::move(in), std::move(attrs)}).ToString();
 }
 
-TEST(Indexing, EvaluatesAsWrittenByHand) {
+TEST(Indexing, EvaluatesSmallArrays) {
   const Array m = Iota(DType::kS32, {3, 4}), u = Array::Of(DType::kS32, {1, 2}, {70, 80});
-  EXPECT_EQ(Text(kDynamicSlice, {m, Int(1), Int(2)}, Sizes({2, 2})), "[[6, 7], [10, 11]]");
-  EXPECT_EQ(Text(kDynamicSlice, {m, Int(9), Int(-9)}, Sizes({1, 4})), "[[8, 9, 10, 11]]");
-  EXPECT_EQ(Text(kDynamicUpdateSlice, {m, u, Int(1), Int(1)}),
+  EXPECT_EQ(EvalToText(kDynamicSlice, {m, Int(1), Int(2)}, Sizes({2, 2})), "[[6, 7], [10, 11]]");
+  EXPECT_EQ(EvalToText(kDynamicSlice, {m, Int(9), Int(-9)}, Sizes({1, 4})), "[[8, 9, 10, 11]]");
+  EXPECT_EQ(EvalToText(kDynamicUpdateSlice, {m, u, Int(1), Int(1)}),
             "[[0, 1, 2, 3], [4, 70, 80, 7], [8, 9, 10, 11]]");
-  EXPECT_EQ(Text(kDynamicUpdateSlice, {m, u, Int(-1), Int(3)}),
+  EXPECT_EQ(EvalToText(kDynamicUpdateSlice, {m, u, Int(-1), Int(3)}),
             "[[0, 1, 70, 80], [4, 5, 6, 7], [8, 9, 10, 11]]");
-  EXPECT_EQ(Text(kDynamicSlice, {Iota(DType::kF32, {})}, Sizes({})), "0");
+  EXPECT_EQ(EvalToText(kDynamicSlice, {Iota(DType::kF32, {})}, Sizes({})), "0");
   // A start beyond the signed range is large, not negative.
   const Array far = Array::ScalarInt(DType::kU64, -1);
-  EXPECT_EQ(Text(kDynamicSlice, {Iota(DType::kF32, {4}), far}, Sizes({2})), "[2, 3]");
+  EXPECT_EQ(EvalToText(kDynamicSlice, {Iota(DType::kF32, {4}), far}, Sizes({2})), "[2, 3]");
 }
 
 std::vector<Case> Cases() {
@@ -94,7 +94,7 @@ TEST(Indexing, BatchedDynamicUpdateSliceIsLoop) {
   }
 }
 
-TEST(Indexing, PartitionIsWhole) {
+TEST(Indexing, PartitionedResultEqualsWhole) {
   const Mesh mesh{{{"x", 2}, {"y", 2}}};
   const std::vector<std::string> yx = {"y", "x"}, none;
   CheckPartition({"", &kDynamicSlice, {F64({8, 5}, 1), Int(3), Int(1)}, Sizes({8, 2})}, mesh,
@@ -103,22 +103,24 @@ TEST(Indexing, PartitionIsWhole) {
                  mesh, {yx, none, none});
 }
 
-absl::StatusOr<std::string> On(const OpDef& def, std::vector<std::string> in, Attrs attrs = {}) {
+absl::StatusOr<std::string> TypeOnExplicitMesh(const OpDef& def, std::vector<std::string> in,
+                                               Attrs attrs = {}) {
   return TypeOn(ExplicitMesh(), def, in, attrs);
 }
 
 TEST(Indexing, ExplicitShardingsFollowJax) {
-  EXPECT_THAT(On(kDynamicSlice, {"f32[8@x,4]", "s32[]", "s32[]"}, Sizes({8, 3})),
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[8@x,4]", "s32[]", "s32[]"}, Sizes({8, 3})),
               IsOkAndHolds("f32[8@x,3]"));
-  EXPECT_THAT(On(kDynamicSlice, {"f32[8@x,4]", "s32[]", "s32[]"}, Sizes({3, 3})),
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[8@x,4]", "s32[]", "s32[]"}, Sizes({3, 3})),
               ReasonIs("SHARDING_TYPE_ERROR",
                        "dynamic_slice on sharded dims where out dim (3) is not divisible"));
-  EXPECT_THAT(On(kDynamicUpdateSlice, {"f32[8@x]", "f32[4]", "s32[]"}),
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicUpdateSlice, {"f32[8@x]", "f32[4]", "s32[]"}),
               ReasonIs("SHARDING_TYPE_ERROR", "update sharding must be equal to operand sharding"));
-  EXPECT_THAT(On(kDynamicUpdateSlice, {"f32[8@x]", "f32[4@x]", "s32[]"}), IsOkAndHolds("f32[8@x]"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicUpdateSlice, {"f32[8@x]", "f32[4@x]", "s32[]"}),
+              IsOkAndHolds("f32[8@x]"));
 }
 
-TEST(Indexing, TransposeOfASliceOfAShardedOperandHasItsType) {
+TEST(Indexing, TransposeOfDynamicSliceKeepsTheOperandsSharding) {
   Builder b(Scope{ExplicitMesh()});
   const Type x = ValueOrThrow(ParseType("f64[8@x,4@y]"));
   for (const char* out : {"f64[4@x,4@y]", "f64[1,1]"}) {
@@ -134,22 +136,30 @@ TEST(Indexing, TransposeOfASliceOfAShardedOperandHasItsType) {
 
 TEST(Indexing, ErrorsNameOpAndFault) {
   auto bad = [](const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, text); };
-  EXPECT_THAT(On(kDynamicSlice, {"f32[4]"}, Sizes({2})), bad("dynamic_slice: got 0 start indices"));
-  EXPECT_THAT(On(kDynamicSlice, {"f32[4]", "s32[1]"}, Sizes({2})), bad("expected integer scalars"));
-  EXPECT_THAT(On(kDynamicSlice, {"f32[4]", "f32[]"}, Sizes({2})), bad("expected integer scalars"));
-  EXPECT_THAT(On(kDynamicSlice, {"f32[4,4]", "s32[]", "u32[]"}, Sizes({2, 2})),
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[4]"}, Sizes({2})),
+              bad("dynamic_slice: got 0 start indices"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[4]", "s32[1]"}, Sizes({2})),
+              bad("expected integer scalars"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[4]", "f32[]"}, Sizes({2})),
+              bad("expected integer scalars"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[4,4]", "s32[]", "u32[]"}, Sizes({2, 2})),
               bad("of one dtype"));
-  EXPECT_THAT(On(kDynamicSlice, {"f32[4]", "s32[]"}, Sizes({5})), bad("slice size of dim 0"));
-  EXPECT_THAT(On(kDynamicSlice, {"f32[4]", "s32[]"}, Sizes({})), bad("slice_sizes has 0 entries"));
-  EXPECT_THAT(On(kDynamicSlice, {}, Sizes({})), bad("got nothing"));
-  EXPECT_THAT(On(kDynamicUpdateSlice, {"f32[4]"}), bad("takes an operand, an update"));
-  EXPECT_THAT(On(kDynamicUpdateSlice, {"f32[4]", "f32[5]", "s32[]"}), bad("no larger than"));
-  EXPECT_THAT(On(kDynamicUpdateSlice, {"f32[4]", "s32[2]", "s32[]"}),
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[4]", "s32[]"}, Sizes({5})),
+              bad("slice size of dim 0"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {"f32[4]", "s32[]"}, Sizes({})),
+              bad("slice_sizes has 0 entries"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicSlice, {}, Sizes({})), bad("got nothing"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicUpdateSlice, {"f32[4]"}),
+              bad("takes an operand, an update"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicUpdateSlice, {"f32[4]", "f32[5]", "s32[]"}),
+              bad("no larger than"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicUpdateSlice, {"f32[4]", "s32[2]", "s32[]"}),
               bad("equal dtypes and ranks"));
-  EXPECT_THAT(On(kDynamicUpdateSlice, {"f32[4]", "f32[]", "s32[]"}), bad("equal dtypes and ranks"));
+  EXPECT_THAT(TypeOnExplicitMesh(kDynamicUpdateSlice, {"f32[4]", "f32[]", "s32[]"}),
+              bad("equal dtypes and ranks"));
 }
 
-TEST(Indexing, RowsAreReadAndWrittenInDim) {
+TEST(Indexing, DynamicIndexInDimReadsAndWritesRows) {
   Builder b(Scope{});
   Value x = b.Param(MakeType(DType::kS32, {2, 3})), i = b.Param(MakeType(DType::kS32, {}));
   Value row = DynamicIndexInDim(x, i, 1);

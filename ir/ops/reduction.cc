@@ -16,7 +16,7 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-const DimList& Reduced(const Attrs& attrs) { return attrs.Ints("dimensions"); }
+const DimList& ReducedDims(const Attrs& attrs) { return attrs.Ints("dimensions"); }
 
 // ---- Types and shardings, shared by all reductions. ----
 
@@ -46,16 +46,16 @@ absl::Status CheckDtype(const InferContext& c) {
 Types InferReduce(const InferContext& c) {
   const Type& x = c.in[0];
   TESSERA_RETURN_IF_ERROR(CheckDtype(c));
-  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", Reduced(c.attrs), x.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", ReducedDims(c.attrs), x.rank()));
   Type t = MakeType(x.dtype, {});
-  for (int64_t d : DimsExcept(x.rank(), Reduced(c.attrs))) t.shape.push_back(x.shape[d]);
+  for (int64_t d : DimsExcept(x.rank(), ReducedDims(c.attrs))) t.shape.push_back(x.shape[d]);
   t.weak = x.weak;
   return std::vector<Type>{t};
 }
 
 // Returns a signature with one factor for each dim of the operand. The factors of `reduced` dims
 // are of `kind` and do not occur in the result.
-Signature DropFactors(const InferContext& c, const DimList& reduced, FactorKind kind) {
+Signature FactorsWithoutDims(const InferContext& c, const DimList& reduced, FactorKind kind) {
   Signature s;
   s.reduce = c.def.reduce;
   s.operands.resize(1);
@@ -73,11 +73,12 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type>) {
   // An `and` or `or` of integer bits cannot be completed by a max or min across devices.
   const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
   const bool whole = bits && c.in[0].dtype != DType::kBool;
-  return DropFactors(c, Reduced(c.attrs), whole ? FactorKind::kReplicated : FactorKind::kReduction);
+  return FactorsWithoutDims(c, ReducedDims(c.attrs),
+                            whole ? FactorKind::kReplicated : FactorKind::kReduction);
 }
 
 // A sharded dim may be reduced. The result's type lacks the axes of that dim.
-absl::Status DropSharding(const InferContext& c, const DimList& reduced, Type* out) {
+absl::Status DropShardingOfDims(const InferContext& c, const DimList& reduced, Type* out) {
   if (!c.in[0].is_sharded()) return absl::OkStatus();
   out->sharding.clear();
   for (int64_t d : DimsExcept(c.in[0].rank(), reduced))
@@ -87,13 +88,13 @@ absl::Status DropSharding(const InferContext& c, const DimList& reduced, Type* o
 }
 
 absl::Status ReduceSharding(const InferContext& c, std::vector<Type>* out) {
-  return DropSharding(c, Reduced(c.attrs), &(*out)[0]);
+  return DropShardingOfDims(c, ReducedDims(c.attrs), &(*out)[0]);
 }
 
 Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   Attrs attrs = c.attrs;
-  attrs.Set("dimensions", PastBatch(Reduced(c.attrs), dims[0]));
-  const DimList& reduced = Reduced(c.attrs);
+  attrs.Set("dimensions", PastBatch(ReducedDims(c.attrs), dims[0]));
+  const DimList& reduced = ReducedDims(c.attrs);
   const auto before =
       std::count_if(reduced.begin(), reduced.end(), [&](int64_t d) { return d < dims[0]; });
   return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - static_cast<int>(before)}};
@@ -186,10 +187,10 @@ Array ReducedLast(const Array& x, const DimList& reduced) {
 }
 
 Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
-  const Array x = ReducedLast(in[0], Reduced(c.attrs));
+  const Array x = ReducedLast(in[0], ReducedDims(c.attrs));
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
   int64_t n = 1;
-  for (int64_t d : Reduced(c.attrs)) n *= in[0].shape()[d];
+  for (int64_t d : ReducedDims(c.attrs)) n *= in[0].shape()[d];
   scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(DTypeTag<kD>) {
     const auto* row = reinterpret_cast<const Storage<kD>*>(x.data());
     auto* to = reinterpret_cast<Storage<kD>*>(out.MutableData());
@@ -226,7 +227,7 @@ consteval OpDef Reduction(OpDef d) {
 std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
-  return {BroadcastLike(cts[0], x, DimsExcept(x.rank(), Reduced(c.attrs)))};
+  return {BroadcastLike(cts[0], x, DimsExcept(x.rank(), ReducedDims(c.attrs)))};
 }
 
 }  // namespace
@@ -246,7 +247,7 @@ namespace {
 std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   Value p = c.in[0], t = tangents[0];
-  for (int64_t d : Reduced(c.attrs)) {
+  for (int64_t d : ReducedDims(c.attrs)) {
     const int dim = static_cast<int>(d);
     if (p.dim(dim) == 0) return {Zeros(c.b, c.out[0].type())};
     // Unshard the dim: its axes need not divide the halves.
@@ -266,7 +267,7 @@ std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
       t = n % 2 ? Concatenate({tab, part(t, n - 1, n)}, dim) : tab;
     }
   }
-  return {ShardedLike(Squeeze(t, Reduced(c.attrs)), c.out[0].type())};
+  return {ShardedLike(Squeeze(t, ReducedDims(c.attrs)), c.out[0].type())};
 }
 
 }  // namespace
@@ -284,7 +285,7 @@ namespace {
 std::vector<Value> ChooserJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   const Value x = c.in[0];
-  const DimList& dims = Reduced(c.attrs);
+  const DimList& dims = ReducedDims(c.attrs);
   Value best = BroadcastLike(c.out[0], x.type(), DimsExcept(x.rank(), dims));
   Value chosen = Convert(Compare(x, best, "EQ"), tangents[0].dtype());
   const Value sum = ReduceSum(Mul(tangents[0], chosen), dims);
@@ -330,11 +331,11 @@ Types InferArg(const InferContext& c) {
 }
 
 Signature ArgFactors(const InferContext& c, absl::Span<const Type>) {
-  return DropFactors(c, {c.attrs.Int("dimension")}, FactorKind::kReduction);
+  return FactorsWithoutDims(c, {c.attrs.Int("dimension")}, FactorKind::kReduction);
 }
 
 absl::Status ArgSharding(const InferContext& c, std::vector<Type>* out) {
-  return DropSharding(c, {c.attrs.Int("dimension")}, &(*out)[0]);
+  return DropShardingOfDims(c, {c.attrs.Int("dimension")}, &(*out)[0]);
 }
 
 Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
@@ -353,27 +354,27 @@ std::vector<Value> PartitionArg(const RuleContext& c, const PartitionContext& p)
   if (axes.empty()) return c.b.Emit(c.def, c.in, c.attrs);
   const int64_t n = c.in_types[0].shape[dim];
   const DType index = IndexDTypeFor(n);
-  Attrs of_block = c.attrs;
-  of_block.Set("index_dtype", index);
-  const Value local = c.b.Emit1(c.def, c.in, std::move(of_block));
+  Attrs block_attrs = c.attrs;
+  block_attrs.Set("index_dtype", index);
+  const Value local = c.b.Emit1(c.def, c.in, std::move(block_attrs));
   const bool max = c.def.reduce == ReduceKind::kArgMax;
   const Value mine = max ? ReduceMax(c.in[0], {dim}) : ReduceMin(c.in[0], {dim});
   const Value best = max ? Pmax(mine, axes) : Pmin(mine, axes);
-  Value has_it = Compare(mine, best, "EQ");
-  if (IsFloat(mine.dtype())) has_it = Or(has_it, Compare(mine, mine, "NE"));
+  Value has_best = Compare(mine, best, "EQ");
+  if (IsFloat(mine.dtype())) has_best = Or(has_best, Compare(mine, mine, "NE"));
   const Value begin = BlockBegin(c.b, axes, c.in[0].dim(dim), index);
   const Value at = Add(local, BroadcastInDim(begin, local.shape(), {}));
-  const Value none = FullLike(at, static_cast<double>(n));
-  return {Convert(Pmin(Select(has_it, at, none), axes), c.attrs.Dtype("index_dtype"))};
+  const Value beyond = FullLike(at, static_cast<double>(n));
+  return {Convert(Pmin(Select(has_best, at, beyond), axes), c.attrs.Dtype("index_dtype"))};
 }
 
 template <DType kD>
 int64_t BestOf(ReduceKind kind, const Storage<kD>* row, int64_t n) {
   int64_t best = 0;
   for (int64_t i = 1; i < n; ++i) {
-    const Wide<kD> have = Load<kD>(row[best]), v = Load<kD>(row[i]);
-    const bool better = kind == ReduceKind::kArgMax ? v > have : v < have;
-    if (!IsNan(have) && (IsNan(v) || better)) best = i;
+    const Wide<kD> current = Load<kD>(row[best]), v = Load<kD>(row[i]);
+    const bool better = kind == ReduceKind::kArgMax ? v > current : v < current;
+    if (!IsNan(current) && (IsNan(v) || better)) best = i;
   }
   return best;
 }
@@ -423,13 +424,13 @@ constexpr OpDef kArgMin = ArgReduction("argmin", ReduceKind::kArgMin);
 namespace tessera::ir {
 namespace {
 
-Value Reduce(const OpDef& def, Value x, std::vector<int64_t> dimensions) {
+Value EmitReduce(const OpDef& def, Value x, std::vector<int64_t> dimensions) {
   std::sort(dimensions.begin(), dimensions.end());
   if (dimensions.empty()) return x;
   return x.builder().Emit1(def, {x}, {{"dimensions", std::move(dimensions)}});
 }
 
-Value Arg(const OpDef& def, Value x, int dimension, DType index_dtype) {
+Value EmitArg(const OpDef& def, Value x, int dimension, DType index_dtype) {
   return x.builder().Emit1(def, {x},
                            {{"dimension", int64_t{dimension}}, {"index_dtype", index_dtype}});
 }
@@ -441,28 +442,28 @@ Value ReduceSum(Value x, std::vector<int64_t> dimensions) {
     const Value re = ReduceSum(Real(x), dimensions);
     return Complex(re, ReduceSum(Imag(x), std::move(dimensions)));
   }
-  return Reduce(ops::kReduceSum, x, std::move(dimensions));
+  return EmitReduce(ops::kReduceSum, x, std::move(dimensions));
 }
 Value ReduceProd(Value x, std::vector<int64_t> dimensions) {
-  return Reduce(ops::kReduceProd, x, std::move(dimensions));
+  return EmitReduce(ops::kReduceProd, x, std::move(dimensions));
 }
 Value ReduceMax(Value x, std::vector<int64_t> dimensions) {
-  return Reduce(ops::kReduceMax, x, std::move(dimensions));
+  return EmitReduce(ops::kReduceMax, x, std::move(dimensions));
 }
 Value ReduceMin(Value x, std::vector<int64_t> dimensions) {
-  return Reduce(ops::kReduceMin, x, std::move(dimensions));
+  return EmitReduce(ops::kReduceMin, x, std::move(dimensions));
 }
 Value ReduceAnd(Value x, std::vector<int64_t> dimensions) {
-  return Reduce(ops::kReduceAnd, x, std::move(dimensions));
+  return EmitReduce(ops::kReduceAnd, x, std::move(dimensions));
 }
 Value ReduceOr(Value x, std::vector<int64_t> dimensions) {
-  return Reduce(ops::kReduceOr, x, std::move(dimensions));
+  return EmitReduce(ops::kReduceOr, x, std::move(dimensions));
 }
 Value ArgMax(Value x, int dimension, DType index_dtype) {
-  return Arg(ops::kArgMax, x, dimension, index_dtype);
+  return EmitArg(ops::kArgMax, x, dimension, index_dtype);
 }
 Value ArgMin(Value x, int dimension, DType index_dtype) {
-  return Arg(ops::kArgMin, x, dimension, index_dtype);
+  return EmitArg(ops::kArgMin, x, dimension, index_dtype);
 }
 
 }  // namespace tessera::ir

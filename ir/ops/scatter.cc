@@ -79,8 +79,8 @@ Arrays EvalScatter(const EvalContext& c, absl::Span<const Array> in) {
 
 // Returns the attributes of the gather that reads from `operand` the windows which a scatter
 // writes.
-Attrs GatherAttrsOf(const Attrs& scatter, const Type& operand, const Type& indices,
-                    const Type& updates) {
+Attrs MatchingGatherAttrs(const Attrs& scatter, const Type& operand, const Type& indices,
+                          const Type& updates) {
   const WindowDims w = ScatterDimsOf(scatter);
   Attrs attrs = WithOptionsOf(scatter);
   w.WriteTo(&attrs, kGatherNames);
@@ -99,10 +99,10 @@ Type WithDtype(Type t, DType dtype) {
 // Returns the elements of `x` at the places where a scatter writes its updates, and 0 for each
 // update that is dropped. If `x` has no elements, every update is dropped: a gather would refuse
 // such an operand.
-Value AtUpdates(const RuleContext& c, Value x, Value indices) {
+Value GatherAtUpdates(const RuleContext& c, Value x, Value indices) {
   if (x.type().num_elements() == 0)
     return Zeros(c.b, CotangentType(WithDtype(c.in_types[2], x.dtype())));
-  Attrs attrs = GatherAttrsOf(c.attrs, c.in_types[0], c.in_types[1], c.in_types[2]);
+  Attrs attrs = MatchingGatherAttrs(c.attrs, c.in_types[0], c.in_types[1], c.in_types[2]);
   if (ModeOf(attrs) == GatherScatterMode::kFillOrDrop)
     attrs.Set("fill_value", Array::Scalar(x.dtype(), 0));
   return EmitMatched(kGather, {x, indices}, std::move(attrs));
@@ -111,13 +111,13 @@ Value EmitScatter(const OpDef& def, const RuleContext& c, Value x, Value indices
   return EmitMatched(def, {x, indices, updates}, c.attrs);
 }
 
-Value OrZeros(const RuleContext& c, Value tangent, int operand) {
+Value TangentOrZeros(const RuleContext& c, Value tangent, int operand) {
   return tangent ? tangent : Zeros(c.b, c.in[operand].type());
 }
 
 std::vector<Value> ScatterAddJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0] && !tangents[2]) return {Value()};
-  const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
+  const Value dx = TangentOrZeros(c, tangents[0], 0), du = TangentOrZeros(c, tangents[2], 2);
   return {EmitScatter(c.def, c, dx, c.in[1], du)};
 }
 
@@ -126,7 +126,8 @@ std::vector<Value> TransposeScatterAdd(const RuleContext& c, Values cts,
   std::vector<Value> out(3);
   if (!cts[0]) return out;
   if (linear[0]) out[0] = cts[0];
-  if (linear[2]) out[2] = ShardedLike(AtUpdates(c, cts[0], NonLinearOperand(c, 1)), c.in_types[2]);
+  if (linear[2])
+    out[2] = ShardedLike(GatherAtUpdates(c, cts[0], NonLinearOperand(c, 1)), c.in_types[2]);
   return out;
 }
 
@@ -134,16 +135,17 @@ std::vector<Value> TransposeScatterAdd(const RuleContext& c, Values cts,
 // result holds at the end. Only the tangents of these updates count. Reference: JAX's _scatter_jvp.
 std::vector<Value> ScatterJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0] && !tangents[2]) return {Value()};
-  const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
+  const Value dx = TangentOrZeros(c, tangents[0], 0), du = TangentOrZeros(c, tangents[2], 2);
   if (!tangents[2] || IsUnique(c.attrs)) return {EmitScatter(c.def, c, dx, c.in[1], du)};
   const Type ids_type = WithDtype(c.in[2].type(), DType::kS64);
   const Value zero = Zeros(c.b, ids_type);
-  const Value count = Reshape(Iota(c.b, DType::kS64, {ids_type.num_elements()}, 0), ids_type.shape);
-  const std::vector<Value> matched = MatchVarying({ShardedLike(count, ids_type), zero});
+  const Value numbers =
+      Reshape(Iota(c.b, DType::kS64, {ids_type.num_elements()}, 0), ids_type.shape);
+  const std::vector<Value> matched = MatchVarying({ShardedLike(numbers, ids_type), zero});
   const Value ids = Add(matched[0], FullLike(matched[1], 1));
   const Value written =
       EmitScatter(c.def, c, Zeros(c.b, WithDtype(c.in[0].type(), DType::kS64)), c.in[1], ids);
-  const Value won = Compare(AtUpdates(c, written, c.in[1]), ids, "EQ");
+  const Value won = Compare(GatherAtUpdates(c, written, c.in[1]), ids, "EQ");
   const Value kept = Compare(written, FullLike(written, 0), "EQ");
   const Value of_updates = Select(won, du, FullLike(du, 0));
   const Value of_operand = Select(kept, dx, FullLike(dx, 0));
@@ -161,7 +163,7 @@ std::vector<Value> TransposeScatter(const RuleContext& c, Values cts,
   const Value at = NonLinearOperand(c, 1);
   if (linear[0])
     out[0] = EmitScatter(c.def, c, cts[0], at, Zeros(c.b, CotangentType(c.in_types[2])));
-  if (linear[2]) out[2] = ShardedLike(AtUpdates(c, cts[0], at), c.in_types[2]);
+  if (linear[2]) out[2] = ShardedLike(GatherAtUpdates(c, cts[0], at), c.in_types[2]);
   return out;
 }
 
@@ -192,8 +194,8 @@ std::vector<Value> TransposeScatterMul(const RuleContext& c, Values cts,
 // _scatter_extremal_jvp.
 std::vector<Value> ScatterExtremumJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0] && !tangents[2]) return {Value()};
-  const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
-  const Value best = AtUpdates(c, c.out[0], c.in[1]);
+  const Value dx = TangentOrZeros(c, tangents[0], 0), du = TangentOrZeros(c, tangents[2], 2);
+  const Value best = GatherAtUpdates(c, c.out[0], c.in[1]);
   const Value reached = Convert(Compare(c.in[2], best, "EQ"), du.dtype());
   const Value kept = Convert(Compare(c.in[0], c.out[0], "EQ"), dx.dtype());
   const Value count = EmitScatter(kScatterAdd, c, kept, c.in[1], reached);

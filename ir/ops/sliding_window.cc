@@ -14,10 +14,10 @@ using Types = absl::StatusOr<std::vector<Type>>;
 // The attributes, one entry per windowed dim: the operand's dim, the number of elements that a
 // window has along it, the distance from one window to the next, and the distance between elements
 // of a window.
-struct Windows {
+struct WindowAttrs {
   const DimList &dims, &sizes, &strides, &dilations;
 
-  explicit Windows(const Attrs& attrs)
+  explicit WindowAttrs(const Attrs& attrs)
       : dims(attrs.Ints("dimensions")),
         sizes(attrs.Ints("window_dimensions")),
         strides(attrs.Ints("window_strides")),
@@ -25,16 +25,16 @@ struct Windows {
 };
 
 // Returns the number of windows along a dim of `n` elements.
-int64_t CountOf(int64_t n, int64_t size, int64_t stride, int64_t dilation) {
+int64_t NumWindows(int64_t n, int64_t size, int64_t stride, int64_t dilation) {
   if (n == 0) return 0;
-  // The dilation of a window with a single element has no meaning and may be any number.
+  // If a window has only one element, its dilation is unused and may be any number.
   if (size > 1 && dilation > (n - 1) / (size - 1)) return 0;
   return (n - 1 - (size - 1) * dilation) / stride + 1;
 }
 
 Types InferWindows(const InferContext& c) {
   const Type& x = c.in[0];
-  const Windows w(c.attrs);
+  const WindowAttrs w(c.attrs);
   TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", w.dims, x.rank()));
   const size_t n = w.dims.size();
   TESSERA_RETURN_IF_ERROR(CheckLength(c, "window_dimensions", w.sizes.size(), static_cast<int>(n)));
@@ -47,7 +47,7 @@ Types InferWindows(const InferContext& c) {
       return ValueError(c, "the window along dim ", w.dims[i], " has size ", w.sizes[i],
                         ", stride ", w.strides[i], " and dilation ", w.dilations[i],
                         "; expected positive numbers");
-    shape[w.dims[i]] = CountOf(x.shape[w.dims[i]], w.sizes[i], w.strides[i], w.dilations[i]);
+    shape[w.dims[i]] = NumWindows(x.shape[w.dims[i]], w.sizes[i], w.strides[i], w.dilations[i]);
   }
   shape.insert(shape.end(), w.sizes.begin(), w.sizes.end());
   TESSERA_RETURN_IF_ERROR(CountElements(c, shape).status());
@@ -56,7 +56,7 @@ Types InferWindows(const InferContext& c) {
 
 // Returns the number of windows along dim `d`, the i-th of `w`, if the dim consists of one block
 // for each window and the windows lie within their blocks. Otherwise returns 0.
-int64_t BlocksOf(const Windows& w, size_t i, int64_t size, int64_t count) {
+int64_t BlocksOf(const WindowAttrs& w, size_t i, int64_t size, int64_t count) {
   const __int128 span = static_cast<__int128>(w.sizes[i] - 1) * w.dilations[i] + 1;
   const bool within = count > 0 && w.sizes[i] > 0 && span <= w.strides[i] &&
                       static_cast<__int128>(count) * w.strides[i] == size;
@@ -64,7 +64,7 @@ int64_t BlocksOf(const Windows& w, size_t i, int64_t size, int64_t count) {
 }
 // Dims without a window pass through, and so do blocks that contain one window each.
 Signature WindowsFactors(const InferContext& c, absl::Span<const Type> out) {
-  const Windows w(c.attrs);
+  const WindowAttrs w(c.attrs);
   Signature s;
   TensorFactors from, to;
   for (int d = 0; d < c.in[0].rank(); ++d) {
@@ -108,32 +108,32 @@ absl::Status WindowsSharding(const InferContext& c, std::vector<Type>* out) {
 // align them for a sum over the places.
 Value OverlapAdd(Value x, int d, int window, int64_t n, int64_t stride, int64_t dilation) {
   const int64_t size = x.dim(window), count = x.dim(d);
-  // Puts the dim of places right before that of windows.
+  // Puts the dim of places right before the dim of windows.
   const int at = window < d ? d - 1 : d;
   x = MoveDim(x, window, at);
   const int positions = at + 1;
-  const int64_t before = (size - 1) * dilation, all = n + before;
+  const int64_t before = (size - 1) * dilation, padded_size = n + before;
   DimList low(x.rank(), 0), high = low, interior = low;
   low[positions] = before;
   interior[positions] = count <= 1 ? 0 : stride - 1;
-  high[positions] = all - before - (count == 0 ? 0 : (count - 1) * stride + 1);
+  high[positions] = padded_size - before - (count == 0 ? 0 : (count - 1) * stride + 1);
   x = Pad(x, Constant(x.builder(), x.dtype(), 0), low, high, interior);
   // Element i + (size - 1 - w) * dilation of place w has the flat index (size - 1) * dilation + w *
-  // (all - dilation) + i.
+  // (padded_size - dilation) + i.
   Dims shape = x.shape();
   shape[at] *= shape[positions];
   shape.erase(shape.begin() + positions);
   x = Reshape(x, shape);
-  x = SliceInDim(x, at, before, before + size * (all - dilation));
+  x = SliceInDim(x, at, before, before + size * (padded_size - dilation));
   shape[at] = size;
-  shape.insert(shape.begin() + positions, all - dilation);
+  shape.insert(shape.begin() + positions, padded_size - dilation);
   x = SliceInDim(Reshape(x, shape), positions, 0, n);
   return ReduceSum(x, {at});
 }
 
 std::vector<Value> TransposeWindows(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
-  const Windows w(c.attrs);
+  const WindowAttrs w(c.attrs);
   const Type& x = c.in_types[0];
   Value ct = cts[0];
   if (ct.type().num_elements() == 0) return {Zeros(c.b, x)};
@@ -159,15 +159,15 @@ Batched BatchWindows(const RuleContext& c, absl::Span<const int> dims, int64_t) 
 }
 
 IndexMap WindowsMap(const InferContext& c, absl::Span<const Type> out) {
-  const Windows w(c.attrs);
+  const WindowAttrs w(c.attrs);
   const Dims from = StridesOf(c.in[0].shape);
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
   if (out[0].num_elements() == 0) return {{piece}, {}};
   std::copy(from.begin(), from.end(), piece.strides.begin());
   for (size_t i = 0; i < w.dims.size(); ++i) {
     const int64_t d = w.dims[i], step = from[d];
-    // The stride of a single window, and the dilation of a single element, have no meaning and may
-    // be any number.
+    // If there is only one window, its stride is unused, and if a window has only one element, its
+    // dilation is unused. Both may then be any number.
     piece.strides[d] = out[0].shape[d] <= 1 ? step : step * w.strides[i];
     piece.strides[from.size() + i] = w.sizes[i] <= 1 ? step : step * w.dilations[i];
   }

@@ -29,7 +29,7 @@ absl::Status CheckOrdered(const InferContext& c, const Type& key) {
 
 // Returns a number for the element of `x` at the flat index `at`. The numbers are ordered as the
 // elements are. `total` selects IEEE's total order, which SortRule::descending requires.
-uint64_t Rank(const Array& x, int64_t at, bool total) {
+uint64_t OrderKey(const Array& x, int64_t at, bool total) {
   constexpr uint64_t kSign = uint64_t{1} << 63;
   if (total && IsComputable(x.dtype()) && IsFloat(x.dtype())) {
     const int64_t width = ByteWidth(x.dtype());
@@ -51,17 +51,17 @@ uint64_t Rank(const Array& x, int64_t at, bool total) {
 // Returns the indices of the n elements of a row in the order of their keys. If k < n, only the
 // first `k` entries are in order. Element i of the row is at begin + i * stride. Elements that are
 // equal stay in their order.
-std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_t stride, int64_t n,
-                             bool descending, int64_t k) {
-  std::vector<std::vector<uint64_t>> ranks;
+std::vector<int64_t> SortedIndices(absl::Span<const Array> keys, int64_t begin, int64_t stride,
+                                   int64_t n, bool descending, int64_t k) {
+  std::vector<std::vector<uint64_t>> order_keys;
   for (const Array& key : keys) {
-    std::vector<uint64_t>& of_key = ranks.emplace_back(n);
-    for (int64_t i = 0; i < n; ++i) of_key[i] = Rank(key, begin + i * stride, descending);
+    std::vector<uint64_t>& of_key = order_keys.emplace_back(n);
+    for (int64_t i = 0; i < n; ++i) of_key[i] = OrderKey(key, begin + i * stride, descending);
   }
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   const auto is_before = [&](int64_t a, int64_t b) {
-    for (const std::vector<uint64_t>& of_key : ranks)
+    for (const std::vector<uint64_t>& of_key : order_keys)
       if (of_key[a] != of_key[b]) return (of_key[a] < of_key[b]) != descending;
     return a < b;
   };
@@ -104,7 +104,8 @@ Arrays EvalSort(const EvalContext& c, absl::Span<const Array> in) {
   if (in[0].num_elements() == 0) return out;
   const auto keys = in.subspan(0, c.attrs.Int("num_keys"));
   ForEachRow(shape, dim, [&](int64_t begin, int64_t) {
-    const std::vector<int64_t> order = OrderOf(keys, begin, stride, n, /*descending=*/false, n);
+    const std::vector<int64_t> order =
+        SortedIndices(keys, begin, stride, n, /*descending=*/false, n);
     for (size_t k = 0; k < in.size(); ++k) {
       const int64_t width = ByteWidth(in[k].dtype());
       std::byte* const to = out[k].MutableData();
@@ -195,9 +196,9 @@ std::vector<Value> PartitionTopK(const RuleContext& c, const PartitionContext& p
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
   if (axes.empty()) return c.b.Emit(c.def, c.in, c.attrs);
   const int64_t block = c.in[0].dim(dim);
-  Attrs of_block = c.attrs;
-  of_block.Set("k", std::min(c.attrs.Int("k"), block));
-  const std::vector<Value> mine = c.b.Emit(c.def, c.in, std::move(of_block));
+  Attrs block_attrs = c.attrs;
+  block_attrs.Set("k", std::min(c.attrs.Int("k"), block));
+  const std::vector<Value> mine = c.b.Emit(c.def, c.in, std::move(block_attrs));
   const Value begin = BlockBegin(c.b, axes, block);
   const Value at = Add(mine[1], BroadcastInDim(begin, mine[1].shape(), {}));
   const Value values = AllGather(mine[0], axes, dim, /*tiled=*/true);
@@ -215,7 +216,8 @@ Arrays EvalTopK(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t width = ByteWidth(x.dtype());
   std::byte* const to = values.MutableData();
   ForEachRow(x.shape(), dim, [&](int64_t begin, int64_t row) {
-    const std::vector<int64_t> order = OrderOf({&x, 1}, begin, stride, n, /*descending=*/true, k);
+    const std::vector<int64_t> order =
+        SortedIndices({&x, 1}, begin, stride, n, /*descending=*/true, k);
     const int64_t first = row / stride * stride * k + row % stride;
     for (int64_t i = 0; i < k; ++i) {
       std::copy_n(x.data() + (begin + order[i] * stride) * width, width,
