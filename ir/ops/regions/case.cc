@@ -86,7 +86,7 @@ Cost CaseCost(const InferContext& c, absl::Span<const Type>) {
 // ---- Differentiation. ----
 
 std::vector<Value> CaseJvp(const RuleContext& c, Values tangents) {
-  const std::vector<bool> active = IsValid(tangents.subspan(1));
+  const std::vector<bool> active = AreValid(tangents.subspan(1));
   std::vector<bool> out_active(c.out_types.size());
   for (const FunctionRef& branch : c.regions) {
     const JvpResult jvp = ValueOrThrow(Jvp(*branch, active));
@@ -114,11 +114,12 @@ class Residuals {
     std::map<int, int> own;  // keyed by result of the branch's known part
     for (const DedupedResiduals::Source& s : branch.sources) {
       if (s.is_param || s.index < num_out_) {
-        slots.push_back(Find({s.is_param, s.index, -1}));
+        slots.push_back(FindOrAdd({s.is_param, s.index, -1}));
         continue;
       }
       auto [at, is_new] = own.try_emplace(s.index, -1);
-      if (is_new) at->second = NextOf(branch.known->types[branch.known->results[s.index]], own);
+      if (is_new)
+        at->second = NextFreeSlot(branch.known->types[branch.known->results[s.index]], own);
       slots.push_back(at->second);
     }
     return slots;
@@ -136,18 +137,18 @@ class Residuals {
   const std::vector<Type>& own_types() const { return own_types_; }
 
  private:
-  int Find(Residual r) {
+  int FindOrAdd(Residual r) {
     for (size_t i = 0; i < all_.size(); ++i)
       if (all_[i].is_param == r.is_param && all_[i].index == r.index && all_[i].own == r.own)
         return static_cast<int>(i);
     all_.push_back(r);
     return static_cast<int>(all_.size()) - 1;
   }
-  // Returns the first own residual of this type that the branch has not filled yet.
-  int NextOf(const Type& type, const std::map<int, int>& taken) {
+  // Returns the slot of the first own residual of this type that the branch has not filled yet.
+  int NextFreeSlot(const Type& type, const std::map<int, int>& taken) {
     for (size_t t = 0; t <= own_types_.size(); ++t) {
       if (t == own_types_.size()) own_types_.push_back(type);
-      const int slot = own_types_[t] == type ? Find({false, -1, static_cast<int>(t)}) : -1;
+      const int slot = own_types_[t] == type ? FindOrAdd({false, -1, static_cast<int>(t)}) : -1;
       if (slot >= 0 && std::none_of(taken.begin(), taken.end(),
                                     [&](const auto& other) { return other.second == slot; }))
         return slot;
@@ -161,7 +162,7 @@ class Residuals {
 };
 
 // Splits every branch at the same operands and results, because the known and the unknown op each
-// have one signature. If the index is unknown, the whole op is. The branches have different
+// have one signature. If the index is unknown, the whole op is unknown. The branches have different
 // residuals, and the op returns all of them: a branch fills the residuals of other branches with
 // zeros, and its unknown part ignores them.
 void CasePartialEval(PartialEvalContext& c) {
@@ -245,7 +246,7 @@ std::vector<Value> CaseTranspose(const RuleContext& c, Values cts,
   std::vector<FunctionRef> branches;
   for (const FunctionRef& branch : c.regions) {
     const FunctionRef wanted =
-        walk::Reorder(*branch, walk::Iota(branch->num_params), walk::Where(IsValid(cts)));
+        walk::Reorder(*branch, walk::Iota(branch->num_params), walk::Where(AreValid(cts)));
     branches.push_back(ValueOrThrow(TransposeFunction(*wanted, inner)));
   }
   const std::vector<Value> args =
@@ -258,7 +259,7 @@ std::vector<Value> CaseTranspose(const RuleContext& c, Values cts,
 // If each member of the batch has its own index, every branch is run, and its results are selected.
 // The operands of a branch pass through a select too, so that no derivative comes out of a branch
 // that a member does not take. Reference: JAX's _cond_batching_rule.
-Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims) {
+Batched BatchWithIndexPerMember(const RuleContext& c, absl::Span<const int> dims) {
   const int last = static_cast<int>(c.regions.size()) - 1;
   Value index = dims[0] == 0 ? c.in[0] : MoveDim(c.in[0], dims[0], 0);
   const Value lowest = FullLike(index, 0), highest = FullLike(index, last);
@@ -301,7 +302,7 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims) {
 }
 
 Batched CaseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
-  if (dims[0] >= 0) return BatchIndex(c, dims);
+  if (dims[0] >= 0) return BatchWithIndexPerMember(c, dims);
   const std::vector<int> inner(dims.begin() + 1, dims.end());
   // A result is batched if some branch makes it batched.
   std::vector<int> out_dims(c.out_types.size(), -1);

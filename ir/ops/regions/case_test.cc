@@ -35,7 +35,7 @@ std::vector<FunctionRef> Branches() {
 }
 // Returns a function (index, x, y) -> (cos of the chosen branch's first result, its second result).
 // If `index` is given, the function uses this constant instead of its param.
-FunctionRef Chosen(std::optional<int> index = {}) {
+FunctionRef CaseFn(std::optional<int> index = {}) {
   return Fn({S32(), F64({3}), F64({3})}, [&](Builder& b, const std::vector<Value>& p) {
     const Value i = index ? Constant(b, Array::ScalarInt(DType::kS32, *index)) : p[0];
     const auto out = Case(i, Branches(), {p[1], p[2]});
@@ -61,21 +61,21 @@ TEST(Case, RunsTheBranchThatTheClampedIndexNames) {
 }
 
 TEST(Case, Derivatives) {
-  for (int i : {0, 1, 2}) CheckDerivatives(*Chosen(i), 2, 1e-5);
-  CheckDerivatives(*Chosen(), 2, 1e-5);
+  for (int i : {0, 1, 2}) CheckDerivatives(*CaseFn(i), 2, 1e-5);
+  CheckDerivatives(*CaseFn(), 2, 1e-5);
 }
 
 TEST(Case, Batches) {
-  CheckBatch(*Chosen(), {-1, 0, -1});
-  CheckBatch(*Chosen(), {-1, -1, 1});
-  CheckBatch(*Chosen(), {0, -1, -1});
-  CheckBatch(*Chosen(), {0, 1, 0});
+  CheckBatch(*CaseFn(), {-1, 0, -1});
+  CheckBatch(*CaseFn(), {-1, -1, 1});
+  CheckBatch(*CaseFn(), {0, -1, -1});
+  CheckBatch(*CaseFn(), {0, 1, 0});
 }
 
-TEST(Case, NestsOfTransforms) {
-  CheckDerivatives(*Batch(*Chosen(), {0, 0, -1}, 3)->fn, 1, 1e-5);
-  CheckBatch(*VjpFn(*Chosen(), InexactParams(*Chosen())), {0, 0, -1, 0, 0});
-  CheckBatch(*VjpFn(*Chosen(), InexactParams(*Chosen())), {-1, 0, -1, 0, 0});
+TEST(Case, NestedTransforms) {
+  CheckDerivatives(*Batch(*CaseFn(), {0, 0, -1}, 3)->fn, 1, 1e-5);
+  CheckBatch(*VjpFn(*CaseFn(), InexactParams(*CaseFn())), {0, 0, -1, 0, 0});
+  CheckBatch(*VjpFn(*CaseFn(), InexactParams(*CaseFn())), {-1, 0, -1, 0, 0});
 }
 
 // A branch that a member does not take is run for the member too, and its results are dropped.
@@ -97,7 +97,7 @@ TEST(Case, ABatchedBranchThatIsNotTakenGivesNoNanToAGradient) {
 // The branches share the results of the op that hold residuals of one type: each branch fills them
 // with its own.
 TEST(Case, ResidualsOfOneTypeAreShared) {
-  const Linearized lin = *Linearize(*Chosen(), {false, true, true});
+  const Linearized lin = *Linearize(*CaseFn(), {false, true, true});
   size_t results = 0;
   for (const Op& op : lin.forward->ops)
     if (op.def->name == "case") results = op.results.size();
@@ -108,8 +108,8 @@ TEST(Case, ResidualsOfOneTypeAreShared) {
 
 // Every kind of disagreement between operands and branches is refused with a text that names it.
 TEST(Case, OperandsAndResultsOfBranchesMustAgree) {
-  const auto refused = [](const std::vector<Type>& in,
-                          const std::vector<FunctionRef>& branches) -> absl::Status {
+  const auto status_of = [](const std::vector<Type>& in,
+                            const std::vector<FunctionRef>& branches) -> absl::Status {
     return TryFn({}, in,
                  [&](Builder&, const std::vector<Value>& p) {
                    return Case(p[0], branches, absl::MakeConstSpan(p).subspan(1));
@@ -121,21 +121,21 @@ TEST(Case, OperandsAndResultsOfBranchesMustAgree) {
   const FunctionRef sum =
       Fn({F64({3})}, [](Builder&, const V& v) { return V{ReduceSum(v[0], {0})}; });
   const FunctionRef two = Fn({F64({3})}, [](Builder&, const V& v) { return V{v[0], v[0]}; });
-  const absl::Status types = refused({S32(), F64({3})}, {same, sum});
+  const absl::Status types = status_of({S32(), F64({3})}, {same, sum});
   EXPECT_THAT(types, ReasonIs("TYPE_ERROR"));
   EXPECT_THAT(std::string(types.message()),
               HasSubstr("branches must have equal output types but they differ: result 0 is "
                         "f64[3] in branch 0 and f64[] in branch 1"));
-  EXPECT_THAT(std::string(refused({S32(), F64({3})}, {same, two}).message()),
+  EXPECT_THAT(std::string(status_of({S32(), F64({3})}, {same, two}).message()),
               HasSubstr("branch 0 returns 1, branch 1 returns 2"));
-  EXPECT_THAT(std::string(refused({S32(), F64({2})}, {same, same}).message()),
+  EXPECT_THAT(std::string(status_of({S32(), F64({2})}, {same, same}).message()),
               HasSubstr("operand 0 has type f64[2]; branch 0 takes f64[3]"));
-  EXPECT_THAT(std::string(refused({F64({}), F64({3})}, {same, same}).message()),
+  EXPECT_THAT(std::string(status_of({F64({}), F64({3})}, {same, same}).message()),
               HasSubstr("the index of the branch is f64[]; expected s32[]"));
-  EXPECT_THAT(refused({S32(), F64({3})}, {}), ReasonIs("MALFORMED_PROGRAM"));
+  EXPECT_THAT(status_of({S32(), F64({3})}, {}), ReasonIs("MALFORMED_PROGRAM"));
 }
 
-TEST(Case, HasNoMoreBranchesThanAnOpMayHave) {
+TEST(Case, BranchesCountAgainstTheLimits) {
   const FunctionRef f = Fn({S32(), F64({})}, [](Builder&, const std::vector<Value>& p) {
     const FunctionRef same = Fn({F64({})}, [](Builder&, const std::vector<Value>& v) { return v; });
     return Case(p[0], std::vector<FunctionRef>(5, same), {p[1]});
@@ -147,7 +147,7 @@ TEST(Case, HasNoMoreBranchesThanAnOpMayHave) {
   EXPECT_THAT(VerifyFunction(*f, {.ops = 5}), ReasonIs("LIMIT_EXCEEDED"));
 }
 
-TEST(A10, BranchesThatVaryOverDifferentAxesAreTold) {
+TEST(A10, BranchesThatVaryOverDifferentAxesAreRefusedWithAHint) {
   const Scope scope = MeshScope({{"x", 1, AxisType::kManual}, {"y", 1, AxisType::kManual}});
   const std::vector<Type> in = {Varying(F32({}), {"x"}), Varying(F32({}), {"y"})};
   using V = std::vector<Value>;
@@ -166,7 +166,7 @@ TEST(A10, BranchesThatVaryOverDifferentAxesAreTold) {
 
 // Returns a function on four devices, in which the devices with an odd index along `i` take branch
 // 1.
-FunctionRef OddsTakeTheOther(bool exchanges) {
+FunctionRef OddDevicesTakeBranch1(bool exchanges) {
   const Scope outer = MeshScope({{"i", 4, AxisType::kAuto}});
   const Scope inner = MeshScope({{"i", 4, AxisType::kManual}});
   const std::vector<Type> in = {Varying(F64({1}), {"i"})};
@@ -187,12 +187,12 @@ FunctionRef OddsTakeTheOther(bool exchanges) {
 
 TEST(Case, DevicesMayTakeDifferentBranches) {
   const Array x = Array::Of(DType::kF64, {4}, {1, 2, 3, 4});
-  EXPECT_THAT(Eval1(*OddsTakeTheOther(false), {x}), ElementsAre(1, -2, 3, -4));
+  EXPECT_THAT(Eval1(*OddDevicesTakeBranch1(false), {x}), ElementsAre(1, -2, 3, -4));
 }
 
 TEST(Case, ABranchThatSomeDevicesTakeMayNotExchangeWithTheOthers) {
   const Array x = Array::Of(DType::kF64, {4}, {1, 2, 3, 4});
-  const absl::Status status = Evaluate(*OddsTakeTheOther(true), {x}).status();
+  const absl::Status status = Evaluate(*OddDevicesTakeBranch1(true), {x}).status();
   EXPECT_THAT(status, ReasonIs("VALUE_ERROR"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("it runs another branch"));
 }

@@ -52,7 +52,7 @@ absl::Status CheckScalars(const InferContext& c, const char* what, const std::ve
 }
 
 // Returns `f` with a new dim 0 of `size` in every param and result.
-FunctionRef OverDim(const Function& f, int64_t size) {
+FunctionRef WithNewDim0(const Function& f, int64_t size) {
   return ValueOrThrow(Batch(f, std::vector<int>(f.num_params, 0), size,
                             std::vector<int>(f.results.size(), 0)))
       .fn;
@@ -87,8 +87,8 @@ const OpDef* SoleOp(const Function& f) {
   return operands == std::vector<ValueId>{0, 1} ? f.ops[0].def : nullptr;
 }
 
-double FlopsOf(const InferContext& c, int64_t times) {
-  return TotalCost(*c.regions[0]).flops * static_cast<double>(times);
+double FlopsOf(const InferContext& c, int64_t applications) {
+  return TotalCost(*c.regions[0]).flops * static_cast<double>(applications);
 }
 
 // Batches the computation over a dim and runs it on blocks of tuples: evaluating it tuple by tuple
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Array>> TupleEvaluator::Run(const std::vector<Array>&
   while (tuples < std::min(n, kTuplesMax)) tuples *= 2;
   FunctionRef& batched = batched_[tuples];
   if (batched == nullptr) {
-    TESSERA_ASSIGN_OR_RETURN(batched, CatchStatusOr([&] { return OverDim(f, tuples); }));
+    TESSERA_ASSIGN_OR_RETURN(batched, CatchStatusOr([&] { return WithNewDim0(f, tuples); }));
   }
   // Run without the caller's per-op hook, which knows only the ops of the program. The evaluator
   // has one shard, whatever the scope of the op.
@@ -148,7 +148,7 @@ std::vector<Value> MapComputation(FunctionRef computation, std::vector<Value> xs
   Builder& b = xs[0].builder();
   xs = MatchVarying(std::move(xs));
   for (auto size = shape.rbegin(); size != shape.rend(); ++size)
-    computation = ops::OverDim(*computation, *size);
+    computation = ops::WithNewDim0(*computation, *size);
   return Inline(b, *ValueOrThrow(Rescope(*computation, b.scope(), TypesOf(xs))), xs);
 }
 

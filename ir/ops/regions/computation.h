@@ -31,8 +31,8 @@ const OpDef* SoleOp(const Function& computation);
 // there is none.
 const OpDef* ReductionBy(const Function& computation);
 
-// Returns the flops of applying the op's computation `times` times.
-double FlopsOf(const InferContext& c, int64_t times);
+// Returns the flops of this number of applications of the op's computation.
+double FlopsOf(const InferContext& c, int64_t applications);
 
 // Evaluates a computation on many tuples of scalars at once. Used by the evaluators of ops with
 // computations.

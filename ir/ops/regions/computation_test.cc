@@ -21,13 +21,13 @@ using namespace testing;  // NOLINT(google-build-using-namespace): helpers of te
 using V = std::vector<Value>;
 
 Type S32(Dims shape) { return MakeType(DType::kS32, std::move(shape)); }
-FunctionRef Scalars(const std::vector<DType>& params, const std::function<V(const V&)>& body) {
+FunctionRef ScalarFn(const std::vector<DType>& params, const std::function<V(const V&)>& body) {
   std::vector<Type> types;
   for (DType d : params) types.push_back(MakeType(d, {}));
   return Fn(types, [&](Builder&, const V& v) { return body(v); });
 }
-FunctionRef Of(Value (*op)(Value, Value), DType d = DType::kF32) {
-  return Scalars({d, d}, [&](const V& v) { return V{op(v[0], v[1])}; });
+FunctionRef Combiner(Value (*op)(Value, Value), DType d = DType::kF32) {
+  return ScalarFn({d, d}, [&](const V& v) { return V{op(v[0], v[1])}; });
 }
 // Returns the wire names of the ops of `f`, without constants.
 std::string OpsOf(const Function& f) {
@@ -43,89 +43,90 @@ auto Refused(const char* text) { return StatusIs(absl::StatusCode::kInvalidArgum
 
 // A reduction by a known op is emitted as the op for it, and an initial value that changes nothing
 // is left out.
-TEST(Reduce, OfAKnownMonoidIsItsOp) {
-  const auto of = [](const FunctionRef& computation, DType d, std::optional<double> init) {
+TEST(Reduce, AKnownMonoidBecomesItsOp) {
+  const auto ops_of = [](const FunctionRef& computation, DType d, std::optional<double> init) {
     return OpsOf(*Fn({MakeType(d, {3, 4}), MakeType(d, {})}, [&](Builder& b, const V& v) {
       return Reduce({v[0]}, {init ? Constant(b, d, *init) : v[1]}, computation, {0});
     }));
   };
   const DType f = DType::kF32, i = DType::kS32;
-  EXPECT_EQ(of(Of(Add), f, {}), "reduce_sum broadcast_in_dim add");
-  EXPECT_EQ(of(Of(Mul), f, {}), "reduce_prod broadcast_in_dim multiply");
-  EXPECT_EQ(of(Of(Max), f, {}), "reduce_max broadcast_in_dim maximum");
-  EXPECT_EQ(of(Of(Min), f, {}), "reduce_min broadcast_in_dim minimum");
-  EXPECT_EQ(of(Of(And, i), i, {}), "reduce_and broadcast_in_dim and");
-  EXPECT_EQ(of(Of(Or, i), i, {}), "reduce_or broadcast_in_dim or");
+  EXPECT_EQ(ops_of(Combiner(Add), f, {}), "reduce_sum broadcast_in_dim add");
+  EXPECT_EQ(ops_of(Combiner(Mul), f, {}), "reduce_prod broadcast_in_dim multiply");
+  EXPECT_EQ(ops_of(Combiner(Max), f, {}), "reduce_max broadcast_in_dim maximum");
+  EXPECT_EQ(ops_of(Combiner(Min), f, {}), "reduce_min broadcast_in_dim minimum");
+  EXPECT_EQ(ops_of(Combiner(And, i), i, {}), "reduce_and broadcast_in_dim and");
+  EXPECT_EQ(ops_of(Combiner(Or, i), i, {}), "reduce_or broadcast_in_dim or");
   // An initial value that changes nothing is left out.
-  EXPECT_EQ(of(Of(Add), f, 0), "reduce_sum");
-  EXPECT_EQ(of(Of(Add), f, 1), "reduce_sum broadcast_in_dim add");
-  EXPECT_EQ(of(Of(Mul), f, 1), "reduce_prod");
-  EXPECT_EQ(of(Of(Max), f, -INFINITY), "reduce_max");
-  EXPECT_EQ(of(Of(Min, i), i, 2147483647), "reduce_min");
-  EXPECT_EQ(of(Of(And, i), i, -1), "reduce_and");
-  EXPECT_EQ(of(Of(Or, i), i, 0), "reduce_or");
+  EXPECT_EQ(ops_of(Combiner(Add), f, 0), "reduce_sum");
+  EXPECT_EQ(ops_of(Combiner(Add), f, 1), "reduce_sum broadcast_in_dim add");
+  EXPECT_EQ(ops_of(Combiner(Mul), f, 1), "reduce_prod");
+  EXPECT_EQ(ops_of(Combiner(Max), f, -INFINITY), "reduce_max");
+  EXPECT_EQ(ops_of(Combiner(Min, i), i, 2147483647), "reduce_min");
+  EXPECT_EQ(ops_of(Combiner(And, i), i, -1), "reduce_and");
+  EXPECT_EQ(ops_of(Combiner(Or, i), i, 0), "reduce_or");
   // Other computations are not recognised, even if they begin in the same way.
-  EXPECT_EQ(of(Of(Xor, i), i, {}), "reduce");
-  EXPECT_EQ(of(Of(Sub), f, {}), "reduce");
-  EXPECT_EQ(of(Scalars({f, f}, [](const V& v) { return V{v[0] + v[0]}; }), f, {}), "reduce");
-  EXPECT_EQ(of(Scalars({f, f}, [](const V& v) { return V{-(v[0] + v[1])}; }), f, {}), "reduce");
-  EXPECT_EQ(of(Scalars({f, f}, [](const V& v) { return V{v[0]}; }), f, {}), "reduce");
+  EXPECT_EQ(ops_of(Combiner(Xor, i), i, {}), "reduce");
+  EXPECT_EQ(ops_of(Combiner(Sub), f, {}), "reduce");
+  EXPECT_EQ(ops_of(ScalarFn({f, f}, [](const V& v) { return V{v[0] + v[0]}; }), f, {}), "reduce");
+  EXPECT_EQ(ops_of(ScalarFn({f, f}, [](const V& v) { return V{-(v[0] + v[1])}; }), f, {}),
+            "reduce");
+  EXPECT_EQ(ops_of(ScalarFn({f, f}, [](const V& v) { return V{v[0]}; }), f, {}), "reduce");
 }
 
-TEST(Reduce, OfAKnownMonoidHasTheInitialValue) {
+TEST(Reduce, AKnownMonoidUsesTheInitialValue) {
   const FunctionRef f = Fn({F32({2, 3}), F32({})}, [](Builder&, const V& v) {
-    return Reduce({v[0]}, {v[1]}, Of(Add), {1});
+    return Reduce({v[0]}, {v[1]}, Combiner(Add), {1});
   });
   EXPECT_THAT(Eval1(*f, {Array::Of(DType::kF32, {2, 3}, {1, 2, 3, 4, 5, 6}),
                          Array::Scalar(DType::kF32, 10)}),
               ::testing::ElementsAre(16, 25));
 }
 
-ScatterDimensionNumbers IntoVector() {
+ScatterDimensionNumbers VectorScatterDims() {
   return {
       .update_window_dims = {}, .inserted_window_dims = {0}, .scatter_dims_to_operand_dims = {0}};
 }
 
-TEST(ScatterBy, AKnownComputationIsItsOp) {
-  const auto of = [](const FunctionRef& computation) {
+TEST(ScatterBy, AKnownComputationBecomesItsOp) {
+  const auto ops_of = [](const FunctionRef& computation) {
     return OpsOf(*Fn({F32({4}), S32({2, 1}), F32({2})}, [&](Builder&, const V& v) {
-      return ScatterBy({v[0]}, v[1], {v[2]}, computation, IntoVector());
+      return ScatterBy({v[0]}, v[1], {v[2]}, computation, VectorScatterDims());
     }));
   };
   const DType f = DType::kF32;
-  EXPECT_EQ(of(Of(Add)), "scatter_add");
-  EXPECT_EQ(of(Of(Mul)), "scatter_mul");
-  EXPECT_EQ(of(Of(Min)), "scatter_min");
-  EXPECT_EQ(of(Of(Max)), "scatter_max");
-  EXPECT_EQ(of(Scalars({f, f}, [](const V& v) { return V{v[1]}; })), "scatter");
-  EXPECT_EQ(of(Scalars({f, f}, [](const V& v) { return V{v[0]}; })), "scatter_by");
-  EXPECT_EQ(of(Of(Sub)), "scatter_by");
+  EXPECT_EQ(ops_of(Combiner(Add)), "scatter_add");
+  EXPECT_EQ(ops_of(Combiner(Mul)), "scatter_mul");
+  EXPECT_EQ(ops_of(Combiner(Min)), "scatter_min");
+  EXPECT_EQ(ops_of(Combiner(Max)), "scatter_max");
+  EXPECT_EQ(ops_of(ScalarFn({f, f}, [](const V& v) { return V{v[1]}; })), "scatter");
+  EXPECT_EQ(ops_of(ScalarFn({f, f}, [](const V& v) { return V{v[0]}; })), "scatter_by");
+  EXPECT_EQ(ops_of(Combiner(Sub)), "scatter_by");
 }
 
-TEST(SortBy, OfOneComparisonIsASort) {
-  const auto of = [](int left, const char* direction, int right) {
+TEST(SortBy, OneComparisonBecomesSort) {
+  const auto ops_of = [](int left, const char* direction, int right) {
     return OpsOf(*Fn({S32({2, 4}), S32({2, 4})}, [&](Builder&, const V& v) {
       return SortBy(v,
-                    Scalars(std::vector<DType>(4, DType::kS32),
-                            [&](const V& p) { return V{Compare(p[left], p[right], direction)}; }),
+                    ScalarFn(std::vector<DType>(4, DType::kS32),
+                             [&](const V& p) { return V{Compare(p[left], p[right], direction)}; }),
                     1);
     }));
   };
-  EXPECT_EQ(of(0, "LT", 1), "sort");
-  EXPECT_EQ(of(1, "GT", 0), "sort");
-  EXPECT_EQ(of(0, "GT", 1), "reverse reverse sort reverse reverse");
-  EXPECT_EQ(of(1, "LT", 0), "reverse reverse sort reverse reverse");
-  EXPECT_EQ(of(2, "LT", 3), "sort");
+  EXPECT_EQ(ops_of(0, "LT", 1), "sort");
+  EXPECT_EQ(ops_of(1, "GT", 0), "sort");
+  EXPECT_EQ(ops_of(0, "GT", 1), "reverse reverse sort reverse reverse");
+  EXPECT_EQ(ops_of(1, "LT", 0), "reverse reverse sort reverse reverse");
+  EXPECT_EQ(ops_of(2, "LT", 3), "sort");
   // These comparators put the element that came later first if both are equal, or compare different
   // operands.
-  EXPECT_EQ(of(0, "LE", 1), "sort_by");
-  EXPECT_EQ(of(0, "LT", 2), "sort_by");
-  EXPECT_EQ(of(0, "LT", 0), "sort_by");
+  EXPECT_EQ(ops_of(0, "LE", 1), "sort_by");
+  EXPECT_EQ(ops_of(0, "LT", 2), "sort_by");
+  EXPECT_EQ(ops_of(0, "LT", 0), "sort_by");
 }
 
 // Returns a key as lax.sort's comparator forms it, with zeros replaced by `zero` and NaNs by `nan`.
-Value Key(Value x, double zero = 0, double nan = std::numeric_limits<double>::quiet_NaN(),
-          bool zeros_last = false) {
+Value LaxSortKey(Value x, double zero = 0, double nan = std::numeric_limits<double>::quiet_NaN(),
+                 bool zeros_last = false) {
   const auto zeros = [&](Value y) {
     return Select(Compare(x, FullLike(x, 0), "EQ"), FullLike(x, zero), y);
   };
@@ -135,49 +136,52 @@ Value Key(Value x, double zero = 0, double nan = std::numeric_limits<double>::qu
 
 // The comparators that lax.sort builds become the op sort, and comparators that differ from them
 // slightly do not.
-TEST(SortBy, OfTheComparatorsOfLaxSortIsASort) {
-  const auto of = [](auto less) {
+TEST(SortBy, ComparatorsOfLaxSortBecomeSort) {
+  const auto ops_of = [](auto less) {
     const Type x = F32({2, 4}), i = S32({2, 4});
     return OpsOf(*Fn({x, i, MakeType(DType::kBF16, {2, 4})}, [&](Builder&, const V& v) {
       return SortBy(
           v,
-          Scalars({DType::kF32, DType::kF32, DType::kS32, DType::kS32, DType::kBF16, DType::kBF16},
-                  [&](const V& p) { return V{less(p)}; }),
+          ScalarFn({DType::kF32, DType::kF32, DType::kS32, DType::kS32, DType::kBF16, DType::kBF16},
+                   [&](const V& p) { return V{less(p)}; }),
           1);
     }));
   };
   const auto total = [](Value a, Value b, const char* direction) {
     return CompareTotalOrder(a, b, direction);
   };
-  EXPECT_EQ(of([&](const V& p) { return total(Key(p[0]), Key(p[1]), "LT"); }), "sort");
-  EXPECT_EQ(of([&](const V& p) { return total(Key(p[5]), Key(p[4]), "GT"); }), "sort");
-  EXPECT_EQ(of([&](const V& p) {
+  EXPECT_EQ(ops_of([&](const V& p) { return total(LaxSortKey(p[0]), LaxSortKey(p[1]), "LT"); }),
+            "sort");
+  EXPECT_EQ(ops_of([&](const V& p) { return total(LaxSortKey(p[5]), LaxSortKey(p[4]), "GT"); }),
+            "sort");
+  EXPECT_EQ(ops_of([&](const V& p) {
               const double nan = std::numeric_limits<double>::quiet_NaN();
-              return total(Key(p[0], 0, nan, true), Key(p[1]), "LT");
+              return total(LaxSortKey(p[0], 0, nan, true), LaxSortKey(p[1]), "LT");
             }),
             "sort");
-  EXPECT_EQ(of([&](const V& p) {
-              return total(Key(Convert(p[4], DType::kF32)), Key(Convert(p[5], DType::kF32)), "LT");
+  EXPECT_EQ(ops_of([&](const V& p) {
+              return total(LaxSortKey(Convert(p[4], DType::kF32)),
+                           LaxSortKey(Convert(p[5], DType::kF32)), "LT");
             }),
             "sort");
   const auto lexicographic = [&](const V& p, const char* second, const char* equal, int key) {
-    const Value a = Key(p[0]), b = Key(p[1]);
-    return Or(total(a, b, "LT"),
-              And(total(Key(p[key]), Key(p[key + 1]), equal), Compare(p[2], p[3], second)));
+    const Value a = LaxSortKey(p[0]), b = LaxSortKey(p[1]);
+    return Or(total(a, b, "LT"), And(total(LaxSortKey(p[key]), LaxSortKey(p[key + 1]), equal),
+                                     Compare(p[2], p[3], second)));
   };
-  EXPECT_EQ(of([&](const V& p) { return lexicographic(p, "LT", "EQ", 0); }), "sort");
+  EXPECT_EQ(ops_of([&](const V& p) { return lexicographic(p, "LT", "EQ", 0); }), "sort");
   // These are not orders of sort: -0 before 0, NaNs before numbers or of several kinds, keys that
   // rise and fall, equality of another key, and no order at all.
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::function<Value(const V&)>> others = {
       [&](const V& p) { return total(p[0], p[1], "LT"); },
-      [&](const V& p) { return total(Key(p[0]), p[1], "LT"); },
-      [&](const V& p) { return total(Key(p[0], -0.0), Key(p[1], -0.0), "LT"); },
-      [&](const V& p) { return total(Key(p[0], 1), Key(p[1], 1), "LT"); },
-      [&](const V& p) { return total(Key(p[0], 0, -nan), Key(p[1], 0, -nan), "LT"); },
-      [&](const V& p) { return total(Key(p[0], 0, 3), Key(p[1], 0, 3), "LT"); },
-      [&](const V& p) { return total(Key(p[0]), Key(p[1]), "LE"); },
-      [&](const V& p) { return total(Key(p[0]), Key(p[0]), "LT"); },
+      [&](const V& p) { return total(LaxSortKey(p[0]), p[1], "LT"); },
+      [&](const V& p) { return total(LaxSortKey(p[0], -0.0), LaxSortKey(p[1], -0.0), "LT"); },
+      [&](const V& p) { return total(LaxSortKey(p[0], 1), LaxSortKey(p[1], 1), "LT"); },
+      [&](const V& p) { return total(LaxSortKey(p[0], 0, -nan), LaxSortKey(p[1], 0, -nan), "LT"); },
+      [&](const V& p) { return total(LaxSortKey(p[0], 0, 3), LaxSortKey(p[1], 0, 3), "LT"); },
+      [&](const V& p) { return total(LaxSortKey(p[0]), LaxSortKey(p[1]), "LE"); },
+      [&](const V& p) { return total(LaxSortKey(p[0]), LaxSortKey(p[0]), "LT"); },
       [&](const V& p) { return lexicographic(p, "GT", "EQ", 0); },
       [&](const V& p) { return lexicographic(p, "LT", "LE", 0); },
       [&](const V& p) { return lexicographic(p, "LT", "EQ", 4); },
@@ -186,18 +190,18 @@ TEST(SortBy, OfTheComparatorsOfLaxSortIsASort) {
         return Compare(Convert(p[0], DType::kS32), Convert(p[1], DType::kS32), "LT");
       },
   };
-  for (size_t i = 0; i < others.size(); ++i) EXPECT_EQ(of(others[i]), "sort_by") << i;
+  for (size_t i = 0; i < others.size(); ++i) EXPECT_EQ(ops_of(others[i]), "sort_by") << i;
 }
 
-TEST(SortBy, KeysThatAreNotTheFirstOperandsDecide) {
+TEST(SortBy, KeysNeedNotBeTheFirstOperands) {
   const FunctionRef f = Fn({F32({4}), S32({4}), S32({4})}, [](Builder&, const V& v) {
     return SortBy(
         v,
-        Scalars({DType::kF32, DType::kF32, DType::kS32, DType::kS32, DType::kS32, DType::kS32},
-                [](const V& p) {
-                  return V{Or(Compare(p[4], p[5], "GT"),
-                              And(Compare(p[4], p[5], "EQ"), Compare(p[2], p[3], "GT")))};
-                }),
+        ScalarFn({DType::kF32, DType::kF32, DType::kS32, DType::kS32, DType::kS32, DType::kS32},
+                 [](const V& p) {
+                   return V{Or(Compare(p[4], p[5], "GT"),
+                               And(Compare(p[4], p[5], "EQ"), Compare(p[2], p[3], "GT")))};
+                 }),
         0);
   });
   EXPECT_THAT(OpsOf(*f), ::testing::HasSubstr(" sort "));
@@ -212,8 +216,8 @@ TEST(SortBy, KeysThatAreNotTheFirstOperandsDecide) {
 TEST(SortBy, DescendingKeepsEqualsInTheirOrder) {
   const FunctionRef f = Fn({S32({6}), S32({6})}, [](Builder&, const V& v) {
     return SortBy(v,
-                  Scalars(std::vector<DType>(4, DType::kS32),
-                          [](const V& p) { return V{Compare(p[0], p[1], "GT")}; }),
+                  ScalarFn(std::vector<DType>(4, DType::kS32),
+                           [](const V& p) { return V{Compare(p[0], p[1], "GT")}; }),
                   0);
   });
   const std::vector<Array> got = Eval(*f, {Array::Of(DType::kS32, {6}, {1, 2, 1, 3, 2, 1}),
@@ -228,7 +232,7 @@ TEST(SortBy, DescendingKeepsEqualsInTheirOrder) {
 // product of 2 x 2 matrices, therefore gives the right result.
 TEST(Reduce, KeepsTheOrderOfTheElements) {
   const DType d = DType::kF64;
-  const FunctionRef product = Scalars(std::vector<DType>(8, d), [](const V& v) {
+  const FunctionRef product = ScalarFn(std::vector<DType>(8, d), [](const V& v) {
     V out;
     for (const int row : {0, 2})
       for (const int column : {4, 5})
@@ -253,9 +257,9 @@ TEST(Reduce, KeepsTheOrderOfTheElements) {
   CheckDerivatives(*f, 2, 1e-5);
 }
 
-TEST(Reduce, OfNothingIsTheInitialValue) {
+TEST(Reduce, AnEmptyReductionGivesTheInitialValue) {
   const FunctionRef f = Fn({F32({0, 2}), F32({})}, [](Builder&, const V& v) {
-    return Reduce({v[0]}, {v[1]}, Of(Sub), {0});
+    return Reduce({v[0]}, {v[1]}, Combiner(Sub), {0});
   });
   EXPECT_THAT(Eval1(*f, {Array(DType::kF32, {0, 2}), Array::Scalar(DType::kF32, 7)}),
               ::testing::ElementsAre(7, 7));
@@ -268,18 +272,18 @@ std::vector<double> Permutation(int64_t n) {
   return v;
 }
 
-FunctionRef SortedBy(int64_t n, const std::function<Value(const V&)>& comes_first) {
+FunctionRef SortByFn(int64_t n, const std::function<Value(const V&)>& comes_first) {
   return Fn({S32({n}), S32({n})}, [&](Builder&, const V& v) {
     const DType d = DType::kS32;
     return SortBy({v[0], v[1]},
-                  Scalars({d, d, d, d}, [&](const V& p) { return V{comes_first(p)}; }), 0);
+                  ScalarFn({d, d, d, d}, [&](const V& p) { return V{comes_first(p)}; }), 0);
   });
 }
 
 TEST(SortBy, IsAStableSortOfEveryLength) {
   for (int64_t n = 0; n < 70; ++n) {
     // Sorts by the last digit, descending, so that many elements are equal.
-    const FunctionRef f = SortedBy(n, [](const V& v) {
+    const FunctionRef f = SortByFn(n, [](const V& v) {
       const Value ten = FullLike(v[0], 10), left = Rem(v[0], ten);
       return Compare(left, Rem(v[1], ten), "GT");
     });
@@ -297,15 +301,15 @@ TEST(SortBy, IsAStableSortOfEveryLength) {
 
 // The sort compares more pairs than the evaluator takes in one call, and the elements of a row are
 // not contiguous.
-TEST(SortBy, ManyElements) {
+TEST(SortBy, SortsManyRowsThatAreNotContiguous) {
   const int64_t n = 3000, rows = 3;
   const FunctionRef f = Fn({S32({n, rows})}, [&](Builder&, const V& v) {
     return SortBy({v[0]},
-                  Scalars({DType::kS32, DType::kS32},
-                          [](const V& p) {
-                            const Value left = -p[0];
-                            return V{Compare(left, -p[1], "LT")};
-                          }),
+                  ScalarFn({DType::kS32, DType::kS32},
+                           [](const V& p) {
+                             const Value left = -p[0];
+                             return V{Compare(left, -p[1], "LT")};
+                           }),
                   0);
   });
   std::vector<double> values;
@@ -323,7 +327,7 @@ TEST(SortBy, ManyElements) {
 }
 
 // Whatever a comparator answers, the sort ends with the elements with which it began.
-TEST(SortBy, AComparatorThatContradictsItselfPermutes) {
+TEST(SortBy, AnInconsistentComparatorPermutesTheElements) {
   const std::function<Value(const V&)> comparators[] = {
       [](const V& v) { return Compare(v[0], v[0], "EQ"); },  // always
       [](const V& v) { return Compare(v[0], v[0], "NE"); },  // never
@@ -339,20 +343,20 @@ TEST(SortBy, AComparatorThatContradictsItselfPermutes) {
     for (const int64_t n : {2, 7, 64, 100}) {
       const std::vector<double> keys = Permutation(n);
       const Array in = Array::Of(DType::kS32, {n}, keys);
-      const std::vector<Array> got = Eval(*SortedBy(n, comes_first), {in, in});
+      const std::vector<Array> got = Eval(*SortByFn(n, comes_first), {in, in});
       EXPECT_TRUE(got[0] == got[1]);
       EXPECT_THAT(got[0].ToDoubles(), ::testing::UnorderedElementsAreArray(keys));
     }
   }
 }
 
-TEST(ScatterBy, AnElementIsUpdatedInTheOrderOfItsUpdates) {
+TEST(ScatterBy, UpdatesOfAnElementApplyInOrder) {
   const FunctionRef f = Fn({S32({4}), S32({5, 1}), S32({5})}, [](Builder&, const V& v) {
     const DType d = DType::kS32;
     return ScatterBy(
         {v[0]}, v[1], {v[2]},
-        Scalars({d, d}, [](const V& p) { return V{p[0] * FullLike(p[0], 10) + p[1]}; }),
-        IntoVector());
+        ScalarFn({d, d}, [](const V& p) { return V{p[0] * FullLike(p[0], 10) + p[1]}; }),
+        VectorScatterDims());
   });
   EXPECT_THAT(Eval1(*f, {Array::Of(DType::kS32, {4}, {1, 2, 3, 4}),
                          Array::Of(DType::kS32, {5, 1}, {2, 0, 2, 9, 2}),
@@ -360,9 +364,9 @@ TEST(ScatterBy, AnElementIsUpdatedInTheOrderOfItsUpdates) {
               ::testing::ElementsAre(16, 2, 3579, 4));
 }
 
-TEST(MapComputation, IsTheComputationOnEachElement) {
+TEST(MapComputation, AppliesTheComputationToEachElement) {
   const DType d = DType::kF64;
-  const FunctionRef computation = Scalars({d, d}, [](const V& v) {
+  const FunctionRef computation = ScalarFn({d, d}, [](const V& v) {
     const Value more = Compare(v[0], v[1], "GT");
     return V{Select(more, Sin(v[0]), v[1] * FullLike(v[1], 2)), FullLike(v[0], 7)};
   });
@@ -386,9 +390,9 @@ TEST(MapComputation, IsTheComputationOnEachElement) {
 
 // If the op stands on a mesh, the constants of a computation vary, and are sharded, like its
 // elements.
-TEST(MapComputation, StandsWhereItsOperandsDo) {
+TEST(MapComputation, ConstantsVaryAndAreShardedLikeTheElements) {
   const DType d = DType::kF32;
-  const FunctionRef twice = Scalars({d}, [](const V& v) { return V{v[0] * FullLike(v[0], 2)}; });
+  const FunctionRef twice = ScalarFn({d}, [](const V& v) { return V{v[0] * FullLike(v[0], 2)}; });
   Fn(MeshScope({{"i", 2, AxisType::kManual}}), {Varying(F32({4}), {"i"})},
      [&](Builder&, const V& v) {
        const V out = MapComputation(twice, {v[0]});
@@ -409,7 +413,7 @@ TEST(MapComputation, StandsWhereItsOperandsDo) {
 // A tangent has the type of its primal, wherever the op stands.
 TEST(Reduce, DerivativesKeepShardingsAndVaryingAxes) {
   const FunctionRef computation =
-      Scalars({DType::kF32, DType::kF32}, [](const V& v) { return V{v[0] + v[1] + v[0] * v[1]}; });
+      ScalarFn({DType::kF32, DType::kF32}, [](const V& v) { return V{v[0] + v[1] + v[0] * v[1]}; });
   const auto check = [&](const Scope& scope, const Type& x, const Type& init,
                          const std::vector<int64_t>& dims) {
     const FunctionRef f = Fn(scope, {x, init}, [&](Builder&, const V& v) {
@@ -435,9 +439,9 @@ TEST(Reduce, DerivativesKeepShardingsAndVaryingAxes) {
 }
 
 // An op may stand on any mesh and move to another one, while its computation stands in no mesh.
-TEST(Computation, StandsInNoMesh) {
+TEST(Computation, AComputationHasNoMesh) {
   const FunctionRef less =
-      Scalars({DType::kF32, DType::kF32}, [](const V& v) { return V{Compare(v[0], v[1], "LE")}; });
+      ScalarFn({DType::kF32, DType::kF32}, [](const V& v) { return V{Compare(v[0], v[1], "LE")}; });
   const Scope on_mesh = MeshScope({{"x", 2}});
   const auto sorted = [&](Builder&, const V& v) { return SortBy({v[0]}, less, 0); };
   const Program program{kOpset, Fn(on_mesh, {F32({4})}, sorted), {}, {}};
@@ -472,39 +476,41 @@ TEST(Computation, ErrorsNameOpAndFault) {
     });
   };
   const std::vector<Type> good = {F32({4}), F32({})};
-  EXPECT_THAT(reduce(good, Of(Sub)).status(), IsOk());
-  EXPECT_THAT(reduce({}, Of(Sub)),
+  EXPECT_THAT(reduce(good, Combiner(Sub)).status(), IsOk());
+  EXPECT_THAT(reduce({}, Combiner(Sub)),
               Refused("reduce: takes one operand or more and as many initial"));
-  EXPECT_THAT(reduce({F32({4})}, Of(Sub)), Refused("got 1 operands"));
-  EXPECT_THAT(reduce({F32({4}), F32({4})}, Of(Sub)), Refused("found non-scalar initial value"));
-  EXPECT_THAT(reduce({F32({4}), F64({})}, Of(Sub)),
+  EXPECT_THAT(reduce({F32({4})}, Combiner(Sub)), Refused("got 1 operands"));
+  EXPECT_THAT(reduce({F32({4}), F32({4})}, Combiner(Sub)),
+              Refused("found non-scalar initial value"));
+  EXPECT_THAT(reduce({F32({4}), F64({})}, Combiner(Sub)),
               Refused("operand dtypes should match corresponding initial value dtypes"));
-  EXPECT_THAT(reduce({F32({4}), F32({5}), F32({}), F32({})}, Of(Sub)),
+  EXPECT_THAT(reduce({F32({4}), F32({5}), F32({}), F32({})}, Combiner(Sub)),
               Refused("operand 1 is f32[5], operand 0 is f32[4]; expected equal shapes"));
-  EXPECT_THAT(reduce(good, Of(Sub), {1}), Refused("reduce: dimensions"));
-  EXPECT_THAT(reduce(good, Of(Sub), {0, 0}), Refused("reduce: dimensions"));
-  EXPECT_THAT(reduce(good, Scalars({f}, [](const V& v) { return v; })),
+  EXPECT_THAT(reduce(good, Combiner(Sub), {1}), Refused("reduce: dimensions"));
+  EXPECT_THAT(reduce(good, Combiner(Sub), {0, 0}), Refused("reduce: dimensions"));
+  EXPECT_THAT(reduce(good, ScalarFn({f}, [](const V& v) { return v; })),
               Refused("reduce: the computation has 1 params; expected 2"));
-  EXPECT_THAT(reduce(good, Scalars({f, f}, [](const V& v) { return v; })),
+  EXPECT_THAT(reduce(good, ScalarFn({f, f}, [](const V& v) { return v; })),
               Refused("the computation has 2 results; expected 1"));
-  EXPECT_THAT(reduce(good, Scalars({f, i}, [](const V& v) { return V{v[0]}; })),
+  EXPECT_THAT(reduce(good, ScalarFn({f, i}, [](const V& v) { return V{v[0]}; })),
               Refused("param 1 of the computation is s32[]; expected f32[]"));
   EXPECT_THAT(
-      reduce(good, Scalars({f, f}, [](const V& v) { return V{Compare(v[0], v[1], "LT")}; })),
+      reduce(good, ScalarFn({f, f}, [](const V& v) { return V{Compare(v[0], v[1], "LT")}; })),
       Refused("result 0 of the computation is bool[]; expected f32[]"));
   EXPECT_THAT(reduce(good, Fn({F32({2}), F32({})}, [](Builder&, const V& v) { return V{v[1]}; })),
               Refused("param 0 of the computation is f32[2]; expected f32[]"));
   // Values inside must be scalars too, so that the cost of one combination is known.
-  EXPECT_THAT(reduce(good, Scalars({f, f},
-                                   [](const V& v) {
-                                     return V{ReduceSum(BroadcastInDim(v[0], {1 << 20}, {}), {0})};
-                                   })),
+  EXPECT_THAT(reduce(good, ScalarFn({f, f},
+                                    [](const V& v) {
+                                      return V{ReduceSum(BroadcastInDim(v[0], {1 << 20}, {}), {0})};
+                                    })),
               Refused("a value of the computation is f32[1048576]; expected scalars only"));
   const FunctionRef wide = Fn({F32({})}, [](Builder&, const V& v) {
     return V{ReduceSum(BroadcastInDim(v[0], {8}, {}), {0})};
   });
   EXPECT_THAT(
-      reduce(good, Scalars({f, f}, [&](const V& v) { return Call(v[0].builder(), wide, {v[0]}); })),
+      reduce(good,
+             ScalarFn({f, f}, [&](const V& v) { return Call(v[0].builder(), wide, {v[0]}); })),
       Refused("a value of the computation is f32[8]"));
   EXPECT_THAT(TryFn({}, good,
                     [&](Builder& b, const V& v) {
@@ -516,34 +522,35 @@ TEST(Computation, ErrorsNameOpAndFault) {
     return TryFn({}, {F32({4})},
                  [&](Builder&, const V& v) { return SortBy({v[0]}, comparator, 0); });
   };
-  EXPECT_THAT(sort(Of(Sub)),
+  EXPECT_THAT(sort(Combiner(Sub)),
               Refused("sort: result 0 of the computation is f32[]; expected bool[]"));
-  EXPECT_THAT(sort(Scalars({f}, [](const V& v) { return v; })),
+  EXPECT_THAT(sort(ScalarFn({f}, [](const V& v) { return v; })),
               Refused("sort: the computation has 1 params; expected 2"));
 
   const auto scatter = [&](const std::vector<Type>& types, const FunctionRef& computation) {
     return TryFn({}, types, [&](Builder& b, const V& v) {
       const FunctionRef known = Fn({F32({4}), S32({2, 1}), F32({2})}, [&](Builder&, const V& w) {
-        return ScatterBy({w[0]}, w[1], {w[2]}, Of(Sub), IntoVector());
+        return ScatterBy({w[0]}, w[1], {w[2]}, Combiner(Sub), VectorScatterDims());
       });
       return b.Emit(ops::kScatterBy, v, known->ops[0].attrs, {computation});
     });
   };
   const Type x = F32({4}), at = S32({2, 1}), u = F32({2});
-  EXPECT_THAT(scatter({x, at, u}, Of(Sub)).status(), IsOk());
-  EXPECT_THAT(scatter({x, at}, Of(Sub)), Refused("scatter_apply: takes operands, the indices and"));
-  EXPECT_THAT(scatter({x, F32({5}), at, u, u}, Of(Sub)),
+  EXPECT_THAT(scatter({x, at, u}, Combiner(Sub)).status(), IsOk());
+  EXPECT_THAT(scatter({x, at}, Combiner(Sub)),
+              Refused("scatter_apply: takes operands, the indices and"));
+  EXPECT_THAT(scatter({x, F32({5}), at, u, u}, Combiner(Sub)),
               Refused("operand 1 is f32[5] with updates f32[2], operand 0 is f32[4]"));
-  EXPECT_THAT(scatter({x, F32({2, 1}), u}, Of(Sub)), Refused("indices are f32[2,1]"));
-  EXPECT_THAT(scatter({x, at, F64({2})}, Of(Sub)), Refused("updates are f64[2]"));
-  EXPECT_THAT(scatter({x, at, u}, Of(Sub, DType::kF64)),
+  EXPECT_THAT(scatter({x, F32({2, 1}), u}, Combiner(Sub)), Refused("indices are f32[2,1]"));
+  EXPECT_THAT(scatter({x, at, F64({2})}, Combiner(Sub)), Refused("updates are f64[2]"));
+  EXPECT_THAT(scatter({x, at, u}, Combiner(Sub, DType::kF64)),
               Refused("param 0 of the computation is f64[]; expected f32[]"));
 }
 
 // scatter_by has no derivative and says so, as JAX does for scatter_apply.
 TEST(ScatterBy, HasNoDerivative) {
   const FunctionRef f = Fn({F64({4}), S32({2, 1}), F64({2})}, [](Builder&, const V& v) {
-    return ScatterBy({v[0]}, v[1], {v[2]}, Of(Sub, DType::kF64), IntoVector());
+    return ScatterBy({v[0]}, v[1], {v[2]}, Combiner(Sub, DType::kF64), VectorScatterDims());
   });
   EXPECT_THAT(Jvp(*f, {true, false, false}),
               ReasonIs("NOT_IMPLEMENTED", "Differentiation rule for 'scatter_apply'"));

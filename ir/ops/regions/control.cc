@@ -20,7 +20,7 @@ namespace {
 // ---- call and checkpoint. ----
 
 std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
-  const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], IsValid(tangents)));
+  const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], AreValid(tangents)));
   return SpreadTangents(c.b.Emit(c.def, Concat(c.in, DropAbsent(tangents)), c.attrs, {jvp.fn}),
                         jvp.out_active);
 }
@@ -47,12 +47,13 @@ void CallPartialEval(PartialEvalContext& c) {
 }
 
 // The names of policies in programs, in the order of CheckpointPolicy::Kind.
-constexpr const char* kPolicies[] = {"nothing", "everything",  "dots",        "dots_without_batch",
-                                     "names",   "other_names", "except_names"};
+constexpr const char* kPolicyNames[] = {
+    "nothing", "everything", "dots", "dots_without_batch", "names", "other_names", "except_names"};
 CheckpointPolicy::Kind PolicyOf(const Attrs& attrs) {
   if (!attrs.Has("policy")) return CheckpointPolicy::kNothing;
-  const auto* const at = std::find(std::begin(kPolicies), std::end(kPolicies), attrs.Str("policy"));
-  return static_cast<CheckpointPolicy::Kind>(at - std::begin(kPolicies));
+  const auto* const at =
+      std::find(std::begin(kPolicyNames), std::end(kPolicyNames), attrs.Str("policy"));
+  return static_cast<CheckpointPolicy::Kind>(at - std::begin(kPolicyNames));
 }
 
 bool IsContraction(const Op& op) { return op.def->family == Family::kContraction; }
@@ -97,11 +98,11 @@ std::vector<ValueId> KeptValues(const Attrs& policy, const Function& body,
   std::vector<bool> known = known_in;
   known.resize(body.types.size(), false);
   for (const Op& op : body.ops) {
-    const bool all =
+    const bool all_known =
         std::all_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return known[v]; });
     for (const ValueId v : op.results) {
-      known[v] = all;
-      if (all && !op.operands.empty() && IsKept(policy, body, op)) kept.push_back(v);
+      known[v] = all_known;
+      if (all_known && !op.operands.empty() && IsKept(policy, body, op)) kept.push_back(v);
     }
   }
   return kept;
@@ -109,8 +110,8 @@ std::vector<ValueId> KeptValues(const Attrs& policy, const Function& body,
 
 // Returns a function that computes the values `results` of the body. The params of that function
 // are the params of the body, followed by the values `kept`, which it does not compute again.
-FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
-                     const std::vector<ValueId>& results) {
+FunctionRef RecomputationOf(const Function& body, const std::vector<ValueId>& kept,
+                            const std::vector<ValueId>& results) {
   std::vector<bool> needed(body.types.size(), false), given(body.types.size(), false);
   for (const ValueId v : results) needed[v] = true;
   for (const ValueId v : kept) given[v] = true;
@@ -155,9 +156,9 @@ void CheckpointPartialEval(PartialEvalContext& c) {
   const std::vector<int> unknown_out = walk::Where(result_known, false);
 
   std::vector<bool> used;
-  const FunctionRef again =
-      DropEffects(BodyFrom(body, kept, ElementsAt(body.results, unknown_out)));
-  const FunctionRef rest = Dce(*again, /*keep_params=*/false, &used);
+  const FunctionRef recompute =
+      DropEffects(RecomputationOf(body, kept, ElementsAt(body.results, unknown_out)));
+  const FunctionRef rest = Dce(*recompute, /*keep_params=*/false, &used);
   // The known side returns the known results of the body, then the values that are kept and used.
   std::vector<int> keep = walk::Iota(static_cast<int>(known_out.size()));
   for (size_t k = 0; k < kept.size(); ++k)
@@ -185,26 +186,27 @@ std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
 }
 
 // Emits a barrier around the values that are present.
-std::vector<Value> BarrierOf(Builder& b, Values values) {
+std::vector<Value> EmitBarrier(Builder& b, Values values) {
   const std::vector<Value> present = DropAbsent(values);
   if (present.empty()) return {values.begin(), values.end()};
-  return ScatterByMask(OptimizationBarrier(b, present), IsValid(values));
+  return ScatterByMask(OptimizationBarrier(b, present), AreValid(values));
 }
 
-// The barrier makes the second computation of the body wait for the cotangents. It could otherwise
-// run together with the first one, and its values would be kept from then on, which the checkpoint
-// is to avoid.
+// The barrier makes the second computation of the body wait for the cotangents. Without the
+// barrier, the second computation could run together with the first one. The values of
+// the second computation would then be kept until the cotangents arrive, and the checkpoint would
+// save no memory.
 std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
                                        const std::vector<bool>& linear) {
   std::vector<Value> residuals = c.in;
   for (size_t i = 0; i < residuals.size(); ++i)
     if (linear[i]) residuals[i] = Value();
   std::vector<Value> in =
-      BarrierOf(c.b, Concat(residuals, std::vector<Value>(cts.begin(), cts.end())));
-  RuleContext behind = c;
-  behind.in.assign(in.begin(), in.begin() + residuals.size());
+      EmitBarrier(c.b, Concat(residuals, std::vector<Value>(cts.begin(), cts.end())));
+  RuleContext behind_barrier = c;
+  behind_barrier.in.assign(in.begin(), in.begin() + residuals.size());
   in.erase(in.begin(), in.begin() + residuals.size());
-  return TransposeCall(behind, in, linear, c.def, c.attrs);
+  return TransposeCall(behind_barrier, in, linear, c.def, c.attrs);
 }
 
 Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
@@ -227,16 +229,16 @@ Signature BarrierFactors(const InferContext& c, absl::Span<const Type>) {
 }
 
 std::vector<Value> BarrierJvp(const RuleContext& c, Values tangents) {
-  return BarrierOf(c.b, tangents);
+  return EmitBarrier(c.b, tangents);
 }
 std::vector<Value> BarrierTranspose(const RuleContext& c, Values cts, const std::vector<bool>&) {
-  return BarrierOf(c.b, cts);
+  return EmitBarrier(c.b, cts);
 }
 void BarrierPartialEval(PartialEvalContext& c) {
   std::vector<Value> unknown(c.known.size());
   for (int i : walk::Where(c.known, false)) unknown[i] = c.unknown_in(i);
-  c.known_out = BarrierOf(c.known_b, c.known_in);
-  c.unknown_out = BarrierOf(c.unknown_b, unknown);
+  c.known_out = EmitBarrier(c.known_b, c.known_in);
+  c.unknown_out = EmitBarrier(c.unknown_b, unknown);
 }
 Batched BarrierBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, c.in), {dims.begin(), dims.end()}};
@@ -344,9 +346,10 @@ const PartitionSpec* FixedSharding(const Attrs& attrs) { return &attrs.Spec("sha
 absl::StatusOr<std::vector<Type>> InferCheckpoint(const InferContext& c) {
   if (c.attrs.Has("policy")) {
     const std::string& policy = c.attrs.Str("policy");
-    if (std::find(std::begin(kPolicies), std::end(kPolicies), policy) == std::end(kPolicies))
+    if (std::find(std::begin(kPolicyNames), std::end(kPolicyNames), policy) ==
+        std::end(kPolicyNames))
       return ValueError(c, "policy is \"", policy, "\"; expected one of ",
-                        absl::StrJoin(kPolicies, ", "));
+                        absl::StrJoin(kPolicyNames, ", "));
     const bool by_names = PolicyOf(c.attrs) >= CheckpointPolicy::kNames;
     if (by_names != c.attrs.Has("names"))
       return ValueError(c, "policy \"", policy, "\" ", by_names ? "needs" : "takes no", " names");
@@ -436,7 +439,7 @@ std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
                               const CheckpointPolicy& policy) {
   Attrs attrs;
   if (policy.kind != CheckpointPolicy::kNothing)
-    attrs.Set("policy", std::string(ops::kPolicies[policy.kind]));
+    attrs.Set("policy", std::string(ops::kPolicyNames[policy.kind]));
   if (policy.kind >= CheckpointPolicy::kNames) attrs.Set("names", policy.names);
   return b.Emit(ops::kCheckpoint, args, std::move(attrs), {std::move(f)});
 }

@@ -80,18 +80,19 @@ std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::stri
 
 // The transpose rule of the calls. It applies to a call that is transposed without being
 // differentiated first (linear_transpose), and transposes the function itself.
-std::vector<Value> TransposeFirst(const RuleContext& c, Values cts,
-                                  const std::vector<bool>& linear) {
+std::vector<Value> TransposeOwnFunction(const RuleContext& c, Values cts,
+                                        const std::vector<bool>& linear) {
   return TransposeCall(c, cts, linear, kCall, {});
 }
 
-// Returns the dims that Batch is to force on results: 0 for a result that has a batch dim in any of
-// the functions, else -2, which leaves the choice to Batch.
-std::vector<int> ForceBatched(std::initializer_list<std::vector<int>> dims) {
+// Returns the dims that Batch is to force on results, given the batch dims of the results in
+// several functions: 0 for a result that has a batch dim in any of them, else -2, which leaves the
+// choice to Batch.
+std::vector<int> ForcedDims(std::initializer_list<std::vector<int>> dims) {
   std::vector<int> out(dims.begin()->size(), -2);
-  for (const std::vector<int>& of_one : dims)
+  for (const std::vector<int>& function_dims : dims)
     for (size_t r = 0; r < out.size(); ++r)
-      if (of_one[r] >= 0) out[r] = 0;
+      if (function_dims[r] >= 0) out[r] = 0;
   return out;
 }
 
@@ -103,7 +104,7 @@ consteval OpDef CustomCall(OpDef d) {
   d.sharding = KeepInferredTypes;
   d.varying = KeepInferredTypes;
   d.jvp_emits_primals = true;
-  d.transpose = TransposeFirst;
+  d.transpose = TransposeOwnFunction;
   d.partition = Refused{"the planner enters regions itself"};
   d.partial_eval = KeepUnknown;  // the rules are for the op as a whole
   d.data_flow = CallDataFlow;
@@ -153,7 +154,7 @@ absl::StatusOr<std::vector<Type>> InferCustomJvp(const InferContext& c) {
 // infinite or have no derivatives. A rule is linear in the tangents. The terms for the present ones
 // are therefore the rule's own derivative with respect to these tangents.
 std::vector<Value> RuleWithoutAbsentTerms(const RuleContext& c, Values tangents,
-                                          std::vector<Value> dots) {
+                                          std::vector<Value> rule_tangents) {
   const Function& rule = *c.regions[1];
   std::vector<bool> active(c.in.size(), false);
   for (size_t i = NumConsts(c); i < c.in.size(); ++i)
@@ -166,14 +167,16 @@ std::vector<Value> RuleWithoutAbsentTerms(const RuleContext& c, Values tangents,
   std::vector<int> results = walk::Iota(num_results);
   for (int k = 0; k < num_tangents; ++k) results.push_back(num_results + num_tangents + k);
   const FunctionRef terms = walk::Reorder(*jvp, walk::Iota(jvp->num_params), results);
-  return Inline(c.b, *terms, Concat(Concat(c.in, dots), DropAbsent(tangents)));
+  return Inline(c.b, *terms, Concat(Concat(c.in, rule_tangents), DropAbsent(tangents)));
 }
 
 std::vector<Value> CustomJvpJvp(const RuleContext& c, Values tangents) {
-  const std::vector<Value> dots = RuleTangents(c, tangents, "custom_jvp rule");
+  const std::vector<Value> rule_tangents = RuleTangents(c, tangents, "custom_jvp rule");
   if (DropsAbsent(c))
-    return SpreadTangents(RuleWithoutAbsentTerms(c, tangents, dots), AreInexact(c.out_types));
-  return SpreadTangents(Inline(c.b, *c.regions[1], Concat(c.in, dots)), AreInexact(c.out_types));
+    return SpreadTangents(RuleWithoutAbsentTerms(c, tangents, rule_tangents),
+                          AreInexact(c.out_types));
+  return SpreadTangents(Inline(c.b, *c.regions[1], Concat(c.in, rule_tangents)),
+                        AreInexact(c.out_types));
 }
 
 Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
@@ -187,7 +190,7 @@ Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t
   std::vector<int> of_tangents(n, -1);
   int next = n;
   for (int r : walk::Where(AreInexact(c.out_types))) of_tangents[r] = of_rule[next++];
-  const std::vector<int> force = ForceBatched({of_function, Part(of_rule, 0, n), of_tangents});
+  const std::vector<int> force = ForcedDims({of_function, Part(of_rule, 0, n), of_tangents});
   const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, c.batch, force));
   const BatchResult rule = ValueOrThrow(
       Batch(*c.regions[1], rule_in, c.batch, Concat<int>(force, InexactOf(force, c.out_types))));
@@ -256,7 +259,7 @@ absl::StatusOr<std::vector<Type>> InferCustomVjp(const InferContext& c) {
 
 // Emits custom_lin on the residuals and the tangents. `bwd` takes the residuals and the cotangents
 // of the results.
-std::vector<Value> CustomLin(Builder& b, FunctionRef bwd, Values residuals, Values tangents) {
+std::vector<Value> EmitCustomLin(Builder& b, FunctionRef bwd, Values residuals, Values tangents) {
   return b.Emit(kCustomLin, Concat({residuals.begin(), residuals.end()}, tangents),
                 {{"num_residuals", static_cast<int64_t>(residuals.size())}}, {std::move(bwd)});
 }
@@ -264,14 +267,16 @@ std::vector<Value> CustomLin(Builder& b, FunctionRef bwd, Values residuals, Valu
 // Runs fwd. The tangents become a custom_lin, because only the transpose of their linear map is
 // known, which is bwd.
 std::vector<Value> CustomVjpJvp(const RuleContext& c, Values tangents) {
-  const std::vector<Value> dots = RuleTangents(c, tangents, "custom_vjp fwd and bwd rules");
+  const std::vector<Value> rule_tangents =
+      RuleTangents(c, tangents, "custom_vjp fwd and bwd rules");
   std::vector<Value> out = Inline(c.b, *c.regions[1], c.in);
   const auto n = static_cast<int>(c.out_types.size());
   const std::vector<Value> residuals =
       Concat(Part(c.in, 0, NumConsts(c)), Part(out, n, static_cast<int>(out.size()) - n));
   out.resize(n);
-  const std::vector<Value> out_dots = CustomLin(c.b, c.regions[2], residuals, dots);
-  return SpreadTangents(Concat(std::move(out), out_dots), AreInexact(c.out_types));
+  const std::vector<Value> out_tangents =
+      EmitCustomLin(c.b, c.regions[2], residuals, rule_tangents);
+  return SpreadTangents(Concat(std::move(out), out_tangents), AreInexact(c.out_types));
 }
 
 // Returns the backward rule for a batch. If the whole batch shares an argument, its cotangent is
@@ -294,7 +299,7 @@ Batched CustomVjpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t
   const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, c.batch)).out_dims;
   const std::vector<int> of_fwd = ValueOrThrow(Batch(*c.regions[1], in, c.batch)).out_dims;
   const auto n = static_cast<int>(of_function.size());
-  const std::vector<int> force = ForceBatched({of_function, Part(of_fwd, 0, n)});
+  const std::vector<int> force = ForcedDims({of_function, Part(of_fwd, 0, n)});
   std::vector<int> fwd_force = force;
   fwd_force.resize(of_fwd.size(), -2);
   const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, c.batch, force));

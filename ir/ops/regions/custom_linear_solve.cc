@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<Type>> InferSolve(const InferContext& c) {
 // Returns the tangents dA x that A x has if x is held fixed. They are absent if no constant of
 // matvec has a tangent.
 std::vector<Value> MatvecTangents(const RuleContext& c, Values const_tangents, Values x) {
-  std::vector<bool> active = IsValid(const_tangents);
+  std::vector<bool> active = AreValid(const_tangents);
   active.resize(c.in.size(), false);
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[kMatvec], active));
   const std::vector<Value> consts = Part(c.in, 0, NumConsts(c));
@@ -78,10 +78,10 @@ std::vector<Value> SolveJvp(const RuleContext& c, Values tangents) {
   const int n = NumConsts(c);
   const std::vector<Value> x = c.b.Emit(c.def, c.in, c.attrs, {c.regions.begin(), c.regions.end()});
   std::vector<Value> rhs(tangents.begin() + n, tangents.end());
-  const std::vector<Value> moved = MatvecTangents(c, tangents.subspan(0, n), x);
+  const std::vector<Value> matvec_tangents = MatvecTangents(c, tangents.subspan(0, n), x);
   for (size_t i = 0; i < rhs.size(); ++i) {
     const Type& type = c.in[n + i].type();
-    if (moved[i]) rhs[i] = rhs[i] ? rhs[i] - moved[i] : -moved[i];
+    if (matvec_tangents[i]) rhs[i] = rhs[i] ? rhs[i] - matvec_tangents[i] : -matvec_tangents[i];
     rhs[i] = walk::MatchTangent(rhs[i], type);
   }
   if (DropAbsent(rhs).empty()) return Concat(x, std::vector<Value>(x.size()));

@@ -16,13 +16,14 @@ using ::testing::HasSubstr;
 
 using V = std::vector<Value>;
 
-// A = [[a0, a1], [0, a1]] is not symmetric. The solutions of A x = b and of the transposed equation
-// are in closed form.
+// Returns a function of a0, a1, and the two elements of a vector.
 FunctionRef OnPair(const std::function<V(Value a0, Value a1, Value x0, Value x1)>& body) {
   return Fn({F64({}), F64({}), F64({}), F64({})},
             [&](Builder&, const V& v) { return body(v[0], v[1], v[2], v[3]); });
 }
-LinearSolveFns Fns(bool with_transpose = true) {
+// Returns the functions of the system with A = [[a0, a1], [0, a1]], which is not symmetric. The
+// solutions of A x = b and of the transposed equation are in closed form.
+LinearSolveFns SolverFns(bool with_transpose = true) {
   LinearSolveFns fns;
   fns.matvec = OnPair([](Value a, Value c, Value x, Value y) { return V{a * x + c * y, c * y}; });
   fns.solve = OnPair([](Value a, Value c, Value x, Value y) { return V{(x - y) / a, y / c}; });
@@ -37,19 +38,19 @@ LinearSolveFns Fns(bool with_transpose = true) {
 }
 // Returns a function (a0, a1, b0, b1) -> (sin(x0), x1), where x is the solution for the constants
 // exp(a0) and exp(a1), which are never zero.
-FunctionRef Solves(bool with_transpose = true) {
+FunctionRef SolvingFn(bool with_transpose = true) {
   return OnPair([&](Value a, Value c, Value x, Value y) {
     const Value a2 = Exp(a), c2 = Exp(c);
-    const V out = CustomLinearSolve(a.builder(), Fns(with_transpose), {a2, c2, x, y}, 2);
+    const V out = CustomLinearSolve(a.builder(), SolverFns(with_transpose), {a2, c2, x, y}, 2);
     return V{Sin(out[0]), out[1]};
   });
 }
 
-TEST(CustomLinearSolve, Derivatives) { CheckDerivatives(*Solves(), 2, 1e-4); }
+TEST(CustomLinearSolve, Derivatives) { CheckDerivatives(*SolvingFn(), 2, 1e-4); }
 
 TEST(CustomLinearSolve, IsLinearInB) {
   const FunctionRef f = OnPair([](Value a, Value c, Value x, Value y) {
-    return CustomLinearSolve(a.builder(), Fns(), {a, c, x, y}, 2);
+    return CustomLinearSolve(a.builder(), SolverFns(), {a, c, x, y}, 2);
   });
   const FunctionRef transposed = *TransposeFunction(*f, {false, false, true, true});
   const auto scalar = [](double x) { return Array::Scalar(DType::kF64, x); };
@@ -61,14 +62,14 @@ TEST(CustomLinearSolve, IsLinearInB) {
 }
 
 TEST(CustomLinearSolve, Batches) {
-  CheckBatch(*Solves(), {-1, -1, 0, -1});
-  CheckBatch(*Solves(), {0, -1, -1, -1});
-  CheckBatch(*Solves(), {0, 0, 0, 0});
+  CheckBatch(*SolvingFn(), {-1, -1, 0, -1});
+  CheckBatch(*SolvingFn(), {0, -1, -1, -1});
+  CheckBatch(*SolvingFn(), {0, 0, 0, 0});
 }
 
-TEST(CustomLinearSolve, NestsOfTransforms) {
-  CheckDerivatives(*Batch(*Solves(), {0, -1, -1, 0}, 3)->fn, 1, 1e-4);
-  CheckBatch(*VjpFn(*Solves(), {true, true, true, true}), {0, -1, 0, -1, 0, -1});
+TEST(CustomLinearSolve, NestedTransforms) {
+  CheckDerivatives(*Batch(*SolvingFn(), {0, -1, -1, 0}, 3)->fn, 1, 1e-4);
+  CheckBatch(*VjpFn(*SolvingFn(), {true, true, true, true}), {0, -1, 0, -1, 0, -1});
 }
 
 // The solver is a `while` that runs until b - a x is small, so it could not be transposed.
@@ -100,7 +101,7 @@ TEST(CustomLinearSolve, TheSolverIsNotDifferentiated) {
 }
 
 TEST(CustomLinearSolve, AGradientNeedsTheTransposedSolver) {
-  const FunctionRef f = Solves(/*with_transpose=*/false);
+  const FunctionRef f = SolvingFn(/*with_transpose=*/false);
   EXPECT_THAT(Jvp(*f, {true, true, true, true}), IsOk());
   const Linearized lin = *Linearize(*f, {true, true, true, true});
   std::vector<bool> linear(lin.linear->num_params, true);
@@ -112,8 +113,8 @@ TEST(CustomLinearSolve, AGradientNeedsTheTransposedSolver) {
                         "custom_linear_solve"));
 }
 
-TEST(CustomLinearSolve, RegionsMustFit) {
-  const auto refused = [](const Type& t, const LinearSolveFns& fns, int num_consts) {
+TEST(CustomLinearSolve, RegionsMustFitB) {
+  const auto status_of = [](const Type& t, const LinearSolveFns& fns, int num_consts) {
     return TryFn({}, {t},
                  [&](Builder& b, const V& v) { return CustomLinearSolve(b, fns, v, num_consts); })
         .status();
@@ -123,13 +124,13 @@ TEST(CustomLinearSolve, RegionsMustFit) {
   const FunctionRef sum = Fn({t}, [](Builder&, const V& v) { return V{ReduceSum(v[0], {0})}; });
   const FunctionRef two = Fn({t}, [](Builder&, const V& v) { return V{v[0], v[0]}; });
   const FunctionRef ints = Fn({i}, [](Builder&, const V& v) { return v; });
-  EXPECT_THAT(refused(t, {same, same, same, same}, 0), IsOk());
-  EXPECT_THAT(std::string(refused(t, {same, sum, {}, {}}, 0).message()),
+  EXPECT_THAT(status_of(t, {same, same, same, same}, 0), IsOk());
+  EXPECT_THAT(std::string(status_of(t, {same, sum, {}, {}}, 0).message()),
               HasSubstr("matvec() output types must match b, got f64[] and f64[2]"));
-  EXPECT_THAT(std::string(refused(t, {same, same, two, same}, 0).message()),
+  EXPECT_THAT(std::string(status_of(t, {same, same, two, same}, 0).message()),
               HasSubstr("transpose_solve() output must match b, got 2 values and 1"));
-  EXPECT_THAT(refused(i, {ints, ints, {}, {}}, 0), ReasonIs("TYPE_ERROR"));
-  EXPECT_THAT(refused(t, {same, same, {}, {}}, 2), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(status_of(i, {ints, ints, {}, {}}, 0), ReasonIs("TYPE_ERROR"));
+  EXPECT_THAT(status_of(t, {same, same, {}, {}}, 2), ReasonIs("VALUE_ERROR"));
   for (const std::vector<FunctionRef>& regions :
        {std::vector<FunctionRef>{same}, {same, same, same}, {same, same, same, same, same}})
     EXPECT_FALSE(

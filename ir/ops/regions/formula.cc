@@ -23,7 +23,7 @@ namespace {
 
 // Emits two formulas from left to right. Requires: at most one of them is a number. The number
 // takes the type and shape of the other formula.
-std::pair<Value, Value> Both(const Formula& x, const Formula& y) {
+std::pair<Value, Value> EmitBoth(const Formula& x, const Formula& y) {
   if (x.is_number()) {
     const Value right = y.value();
     return {x.Beside(right), right};
@@ -39,13 +39,13 @@ Formula Apply(Value (*op)(Value), Formula x) {
 }
 Formula Apply(Value (*op)(Value, Value), Formula x, Formula y) {
   return Formula([op, x = std::move(x), y = std::move(y)] {
-    const auto [left, right] = Both(x, y);
+    const auto [left, right] = EmitBoth(x, y);
     return op(left, right);
   });
 }
 Formula CompareFormulas(Formula x, Formula y, const char* direction) {
   return Formula([x = std::move(x), y = std::move(y), direction] {
-    const auto [left, right] = Both(x, y);
+    const auto [left, right] = EmitBoth(x, y);
     return Compare(left, right, direction);
   });
 }
@@ -53,7 +53,7 @@ Formula Where(Formula condition, Formula on_true, Formula on_false) {
   return Formula([condition = std::move(condition), on_true = std::move(on_true),
                   on_false = std::move(on_false)] {
     const Value where = condition.value();
-    const auto [left, right] = Both(on_true, on_false);
+    const auto [left, right] = EmitBoth(on_true, on_false);
     return Select(where, left, right);
   });
 }
@@ -102,8 +102,8 @@ std::vector<Value> Loop(
 namespace {
 
 // Traces `body` as a function whose params have the types of `operands`.
-FunctionRef OnParams(Values operands, const char* name,
-                     const std::function<std::vector<Value>(Builder&, Values)>& body) {
+FunctionRef TraceFunction(Values operands, const char* name,
+                          const std::function<std::vector<Value>(Builder&, Values)>& body) {
   const Builder& b = operands.front().builder();
   Builder inner(b.scope(), name);
   inner.SetSite(b.site());
@@ -124,9 +124,9 @@ Value CustomJvp(const std::vector<Value>& operands, FunctionRef f, FunctionRef r
 Value WithTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
                   const TangentFn& tangent, const TangentOptions& options) {
   operands = MatchVarying(std::move(operands));
-  FunctionRef plain = OnParams(operands, "function",
-                               [&](Builder&, Values in) { return std::vector<Value>{f(in)}; });
-  FunctionRef rule = OnParams(operands, "rule", [&](Builder& inner, Values in) {
+  FunctionRef plain = TraceFunction(operands, "function",
+                                    [&](Builder&, Values in) { return std::vector<Value>{f(in)}; });
+  FunctionRef rule = TraceFunction(operands, "rule", [&](Builder& inner, Values in) {
     std::vector<Value> tangents;
     for (size_t i = options.num_consts; i < in.size(); ++i)
       if (IsInexact(in[i].dtype())) tangents.push_back(inner.Param(in[i].type()));
@@ -143,8 +143,8 @@ Value WithoutTangent(std::vector<Value> operands, const std::function<Value(Valu
                      const char* name) {
   operands = MatchVarying(std::move(operands));
   FunctionRef plain =
-      OnParams(operands, name, [&](Builder&, Values in) { return std::vector<Value>{f(in)}; });
-  FunctionRef rule = OnParams(operands, "rule", [&](Builder&, Values in) {
+      TraceFunction(operands, name, [&](Builder&, Values in) { return std::vector<Value>{f(in)}; });
+  FunctionRef rule = TraceFunction(operands, "rule", [&](Builder&, Values in) {
     const Value result = f(in);
     return std::vector<Value>{result, FullLike(result, 0)};
   });

@@ -22,7 +22,7 @@ namespace {
 using Specs = std::vector<PartitionSpec>;
 
 // Returns the scope of the body.
-Scope Inside(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
+Scope BodyScope(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
   return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma, outer.mapped};
 }
 bool Contains(const AxisList& axes, const std::string& axis) {
@@ -93,7 +93,7 @@ absl::Status CheckMeshAndAxes(const InferContext& c) {
 
 // Unreduced and reduced axes are allowed if all axes of the mesh are Explicit outside and Manual
 // inside, and types track which values are unreduced.
-absl::Status CheckTerms(const BoundaryValue& s, const PartitionSpec& spec) {
+absl::Status CheckUnreducedAndReduced(const BoundaryValue& s, const PartitionSpec& spec) {
   if (spec.unreduced.empty() && spec.reduced.empty()) return absl::OkStatus();
   const InferContext& c = s.c;
   const Mesh& mesh = c.scope.mesh;
@@ -121,7 +121,7 @@ absl::Status CheckTerms(const BoundaryValue& s, const PartitionSpec& spec) {
 absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const Type& type) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
-  TESSERA_RETURN_IF_ERROR(CheckTerms(s, spec));
+  TESSERA_RETURN_IF_ERROR(CheckUnreducedAndReduced(s, spec));
   if (std::find(spec.open.begin(), spec.open.end(), true) != spec.open.end())
     return ValueError(c, s.Name(), " is ", spec.ToString(), "; its dims must not be left open");
   AxisSet seen;
@@ -301,7 +301,7 @@ absl::StatusOr<std::vector<Type>> InferManual(const InferContext& c) {
   const Specs &in_specs = c.attrs.Specs("in_specs"), &out_specs = c.attrs.Specs("out_specs");
   TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> blocks, BlockTypes(c));
   TESSERA_RETURN_IF_ERROR(
-      CheckRegion(c, 0, Inside(c.scope, manual, c.attrs.Bool("check_vma")), c.in.size()));
+      CheckRegion(c, 0, BodyScope(c.scope, manual, c.attrs.Bool("check_vma")), c.in.size()));
   const Function& body = *c.regions[0];
   if (out_specs.size() != body.results.size())
     return ValueError(c, "shard_map out_specs have ", out_specs.size(), " entries; the body has ",
@@ -321,9 +321,9 @@ absl::StatusOr<std::vector<Type>> InferManual(const InferContext& c) {
 }
 
 Cost ManualCost(const InferContext& c, absl::Span<const Type>) {
-  Cost one = TotalCost(*c.regions[0]);
+  Cost body_cost = TotalCost(*c.regions[0]);
   const auto n = static_cast<double>(c.scope.mesh.SizeOf(c.attrs.Strings("manual_axes")));
-  return {one.flops * n, one.bytes * n};
+  return {body_cost.flops * n, body_cost.bytes * n};
 }
 
 // ---- The op's attributes, for the rules. ----
@@ -349,10 +349,10 @@ struct ManualAttrs {
                   {std::move(body)});
   }
 };
-Specs Where(const Specs& specs, const std::vector<bool>& mask) {
+Specs SpecsWhere(const Specs& specs, const std::vector<bool>& mask) {
   return ElementsAt(specs, walk::Where(mask));
 }
-Specs Join(Specs a, const Specs& b) {
+Specs JoinSpecs(Specs a, const Specs& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -362,11 +362,11 @@ Specs Join(Specs a, const Specs& b) {
 // Tangents have the specs of their primals.
 std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
   const ManualAttrs p(c.attrs);
-  const std::vector<bool> active = IsValid(tangents);
+  const std::vector<bool> active = AreValid(tangents);
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], active));
   return SpreadTangents(p.Emit(c.b, jvp.fn, Concat(c.in, DropAbsent(tangents)),
-                               Join(p.in_specs, Where(p.in_specs, active)),
-                               Join(p.out_specs, Where(p.out_specs, jvp.out_active))),
+                               JoinSpecs(p.in_specs, SpecsWhere(p.in_specs, active)),
+                               JoinSpecs(p.out_specs, SpecsWhere(p.out_specs, jvp.out_active))),
                         jvp.out_active);
 }
 
@@ -457,8 +457,8 @@ void ManualPartialEval(PartialEvalContext& c) {
 // If states are not tracked (check_vma=false), the body has no casts whose transposes would add up
 // cotangents, so this is done at the boundary. The cotangent of a replicated result is divided
 // among its copies, and that of a replicated argument is summed.
-FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args,
-                        const Specs& ct_specs, const Specs& out_specs) {
+FunctionRef WithCompensatedCotangents(const Function& f, const ManualAttrs& p, size_t num_args,
+                                      const Specs& ct_specs, const Specs& out_specs) {
   Builder b(f.scope, f.name);
   std::vector<Value> args;
   for (int i = 0; i < f.num_params; ++i) args.push_back(b.Param(f.types[i]));
@@ -474,7 +474,7 @@ FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args
 }
 
 // The cotangent of an unreduced value is reduced, and the other way round.
-Specs OfCotangents(Specs specs) {
+Specs CotangentSpecs(Specs specs) {
   for (PartitionSpec& s : specs) std::swap(s.unreduced, s.reduced);
   return specs;
 }
@@ -483,16 +483,17 @@ std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
                                    const std::vector<bool>& linear) {
   const ManualAttrs p(c.attrs);
   const Function& body = *c.regions[0];
-  const std::vector<bool> has_ct = IsValid(cts);
+  const std::vector<bool> has_ct = AreValid(cts);
   const FunctionRef wanted = walk::Reorder(body, walk::Iota(body.num_params), walk::Where(has_ct));
   FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
   const std::vector<Value> others = ElementsAt(c.in, walk::Where(linear, false));
-  const Specs ct_specs = OfCotangents(Where(p.out_specs, has_ct)),
-              out_specs = OfCotangents(Where(p.in_specs, linear));
-  if (!p.check_vma) transposed = Compensated(*transposed, p, others.size(), ct_specs, out_specs);
+  const Specs ct_specs = CotangentSpecs(SpecsWhere(p.out_specs, has_ct)),
+              out_specs = CotangentSpecs(SpecsWhere(p.in_specs, linear));
+  if (!p.check_vma)
+    transposed = WithCompensatedCotangents(*transposed, p, others.size(), ct_specs, out_specs);
   return ScatterByMask(
       p.Emit(c.b, transposed, Concat(others, DropAbsent(cts)),
-             Join(ElementsAt(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
+             JoinSpecs(ElementsAt(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
       linear);
 }
 
@@ -690,7 +691,7 @@ FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec
 }  // namespace
 
 Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
-  return ops::Inside(outer, manual_axes, check_vma);
+  return ops::BodyScope(outer, manual_axes, check_vma);
 }
 
 std::vector<Type> ManualShardTypes(const Scope& outer, absl::Span<const Type> args,

@@ -50,7 +50,7 @@ struct ShardMap {
     }
     return *f;
   }
-  std::string Error(const Body& body, std::string_view reason) const {
+  std::string ErrorText(const Body& body, std::string_view reason) const {
     const absl::Status s = Try(body).status();
     EXPECT_THAT(s, ReasonIs(std::string(reason)));
     return std::string(s.message());
@@ -71,7 +71,7 @@ TEST(A03, SecondPsumVariesAgainAndMultiplies) {
   CheckDerivatives(*f);
 }
 
-TEST(A04, OutSpecsAreAPromise) {
+TEST(A04, OutSpecsMustNotLeaveOutVaryingAxes) {
   ShardMap sm{MeshOf({{"x", 2}, {"y", 2}, {"z", 2}}),
               {F64({4, 2, 2})},
               {P({{"x"}, {"y"}, {"z"}})},
@@ -80,7 +80,7 @@ TEST(A04, OutSpecsAreAPromise) {
     return std::vector<Value>{p[0] + p[0]};
   };
   EXPECT_THAT(
-      sm.Error(twice, "VALUE_ERROR"),
+      sm.ErrorText(twice, "VALUE_ERROR"),
       HasSubstr("only varying across mesh axes {x} and not {y,z}, but it was inferred to be "
                 "possibly varying over {x,y,z}"));
   sm.check_vma = false;
@@ -112,7 +112,7 @@ TEST(A05, GradientOfInvaryingParameterIsSummed) {
   }
 }
 
-TEST(A06, PsumTransposesByMode) {
+TEST(A06, PsumTransposeDependsOnCheckVma) {
   for (bool check_vma : {true, false}) {
     const ShardMap sm{MeshOf({{"i", 4}}),
                       {F64({4}), F64({4})},
@@ -155,9 +155,10 @@ TEST(A08, InvaryingOperandIsCastOnce) {
   for (const Op& op : f->ops[0].regions[0]->ops) casts += op.def == &ops::kPvary;
   EXPECT_EQ(casts, 1);
   // The op itself is strict, unlike the functions of ops.h.
-  EXPECT_THAT(sm.Error([](Builder& b, const std::vector<Value>& p) { return b.Emit(ops::kMul, p); },
-                       "VALUE_ERROR"),
-              HasSubstr("requires varying manual axes to match"));
+  EXPECT_THAT(
+      sm.ErrorText([](Builder& b, const std::vector<Value>& p) { return b.Emit(ops::kMul, p); },
+                   "VALUE_ERROR"),
+      HasSubstr("requires varying manual axes to match"));
   CheckDerivatives(*f, 2);
 }
 
@@ -174,7 +175,7 @@ TEST(A09, ScanCarryMustKeepItsStates) {
       return Scan(b, step, {p[0], y}, 0, 2, 2);
     };
   };
-  const std::string error = sm.Error(swap_twice(false), "TYPE_ERROR");
+  const std::string error = sm.ErrorText(swap_twice(false), "TYPE_ERROR");
   EXPECT_THAT(error, HasSubstr("carry input and carry output must have equal types"));
   const FunctionRef f = sm(swap_twice(true));
   const auto out = Eval(*f, {Of({6}, Arange(6)), Of({3}, Arange(3))});
@@ -185,7 +186,7 @@ TEST(A09, ScanCarryMustKeepItsStates) {
 
 TEST(A09, HintNamesTheCast) {
   const ShardMap sm{MeshOf({{"i", 2}}), {F64({6})}, {P({{"i"}})}, {P({{"i"}})}};
-  EXPECT_THAT(sm.Error(
+  EXPECT_THAT(sm.ErrorText(
                   [](Builder& b, const std::vector<Value>& p) {
                     const FunctionRef step = Fn(b.scope(), {p[0].type(), F64({3})},
                                                 [](Builder&, const std::vector<Value>& q) {
@@ -218,7 +219,7 @@ TEST(A11, GatherAndScatter) {
   EXPECT_THAT(Eval1(*b, {Of({4}, Arange(4))}),
               ElementsAre(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
   CheckDerivatives(*b);
-  EXPECT_THAT(whole.Error(gather("varying"), "VALUE_ERROR"), HasSubstr("require replication"));
+  EXPECT_THAT(whole.ErrorText(gather("varying"), "VALUE_ERROR"), HasSubstr("require replication"));
   const FunctionRef d = whole(gather("invarying"));
   EXPECT_THAT(Eval1(*d, {Of({4}, Arange(4))}), ElementsAre(0, 1, 2, 3));
   CheckDerivatives(*d);
@@ -237,9 +238,9 @@ TEST(A12, Ppermute) {
   EXPECT_THAT(Eval1(*rotate, {x}), ElementsAre(40, 10, 20, 30));
   CheckDerivatives(*rotate);
   EXPECT_THAT(Eval1(*VjpFn(*rotate, {true}), {x, Of({4}, {1, 2, 3, 4})}), ElementsAre(2, 3, 4, 1));
-  EXPECT_THAT(sm.Error(permute({{0, 1}, {2, 1}}), "VALUE_ERROR"),
+  EXPECT_THAT(sm.ErrorText(permute({{0, 1}, {2, 1}}), "VALUE_ERROR"),
               HasSubstr("sources and destinations must be unique"));
-  EXPECT_THAT(sm.Error(permute({{0, 4}}), "VALUE_ERROR"), HasSubstr("perm names position 4"));
+  EXPECT_THAT(sm.ErrorText(permute({{0, 4}}), "VALUE_ERROR"), HasSubstr("perm names position 4"));
 }
 
 TEST(A13, AllToAllAndAxisIndex) {
@@ -270,22 +271,23 @@ TEST(A13, UnboundNamesAreNameErrors) {
 TEST(A14, Boundary) {
   const Mesh mesh = MeshOf({{"x", 2}});
   EXPECT_THAT(
-      (ShardMap{mesh, {F64({5})}, {P({{"x"}})}, {P({{"x"}})}}.Error(kIdentity, "VALUE_ERROR")),
+      (ShardMap{mesh, {F64({5})}, {P({{"x"}})}, {P({{"x"}})}}.ErrorText(kIdentity, "VALUE_ERROR")),
       HasSubstr("not evenly divisible"));
   EXPECT_THAT(
-      (ShardMap{mesh, {F64({})}, {P()}, {P({{"x"}})}}.Error(kIdentity, "VALUE_ERROR")),
+      (ShardMap{mesh, {F64({})}, {P()}, {P({{"x"}})}}.ErrorText(kIdentity, "VALUE_ERROR")),
       ::testing::AllOf(HasSubstr("too long"), HasSubstr("add at least one (singleton) axis")));
-  EXPECT_THAT((ShardMap{mesh, {F64({4})}, {P({{"q"}})}, {P()}}.Error(kIdentity, "VALUE_ERROR")),
+  EXPECT_THAT((ShardMap{mesh, {F64({4})}, {P({{"q"}})}, {P()}}.ErrorText(kIdentity, "VALUE_ERROR")),
               ::testing::AllOf(HasSubstr("must refer to an axis marked as manual"),
                                HasSubstr("in_specs[0] refers to 'q'")));
-  EXPECT_THAT((ShardMap{mesh, {F64({4})}, {P({{}, {"x"}})}, {P()}}.Error(kIdentity, "VALUE_ERROR")),
-              HasSubstr("in_specs entry which is too long"));
   EXPECT_THAT(
-      (ShardMap{mesh, {F64({4})}, {P()}, {P()}, true, {"q"}}.Error(kIdentity, "VALUE_ERROR")),
+      (ShardMap{mesh, {F64({4})}, {P({{}, {"x"}})}, {P()}}.ErrorText(kIdentity, "VALUE_ERROR")),
+      HasSubstr("in_specs entry which is too long"));
+  EXPECT_THAT(
+      (ShardMap{mesh, {F64({4})}, {P()}, {P()}, true, {"q"}}.ErrorText(kIdentity, "VALUE_ERROR")),
       HasSubstr("subset"));
-  EXPECT_THAT((ShardMap{Mesh{}, {F64({4})}, {P()}, {P()}}.Error(kIdentity, "VALUE_ERROR")),
+  EXPECT_THAT((ShardMap{Mesh{}, {F64({4})}, {P()}, {P()}}.ErrorText(kIdentity, "VALUE_ERROR")),
               HasSubstr("requires a non-empty mesh"));
-  EXPECT_THAT((ShardMap{mesh, {F64({4})}, {}, {P()}}.Error(kIdentity, "VALUE_ERROR")),
+  EXPECT_THAT((ShardMap{mesh, {F64({4})}, {}, {P()}}.ErrorText(kIdentity, "VALUE_ERROR")),
               HasSubstr("in_specs have 0 entries"));
 }
 
@@ -314,7 +316,7 @@ TEST(ExplicitAxes, InSpecsAssertAndResultsCarryThem) {
   const Mesh mesh = MeshOf({{"x", 2, AxisType::kExplicit}, {"y", 2, AxisType::kExplicit}});
   const ShardMap fits{mesh, {x}, {P({{"x"}, {"y"}})}, {P({{"x"}, {"y"}})}};
   EXPECT_EQ(fits(kIdentity)->result_types()[0], x);
-  EXPECT_THAT((ShardMap{mesh, {x}, {P({{"y"}, {"x"}})}, {P()}}.Error(kIdentity, "VALUE_ERROR")),
+  EXPECT_THAT((ShardMap{mesh, {x}, {P({{"y"}, {"x"}})}, {P()}}.ErrorText(kIdentity, "VALUE_ERROR")),
               HasSubstr("does not match the specs of the input"));
   // The shard_map is partial, so that y stays in the types inside.
   const ShardMap partial{mesh, {x}, {P({{"x"}})}, {P({{"x"}})}, true, {"x"}};
@@ -328,7 +330,7 @@ TEST(ExplicitAxes, InSpecsAssertAndResultsCarryThem) {
 
 // Returns a body with everything that differentiation meets: invarying and varying inputs, scalar
 // residuals, collectives in the middle, a scan, and a checkpoint.
-FunctionRef Mixed(bool check_vma) {
+FunctionRef MixedBody(bool check_vma) {
   const ShardMap sm{MeshOf({{"i", 2}, {"j", 2}}),
                     {F64({3}), F64({4, 3}), F64({})},
                     {P(), P({{"i"}}), P()},
@@ -359,7 +361,7 @@ TEST(Derivatives, OfMixedBodiesInBothModes) {
   // its derivatives are right.
   for (bool check_vma : {true, false}) {
     SCOPED_TRACE(check_vma);
-    CheckDerivatives(*Mixed(check_vma), 2, 1e-5);
+    CheckDerivatives(*MixedBody(check_vma), 2, 1e-5);
   }
 }
 
@@ -388,8 +390,8 @@ TEST(Derivatives, InputsAreForwardedNotCopied) {
   for (int k = 0; k < 2; ++k) EXPECT_LT(lin.forward->results[1 + k], lin.forward->num_params);
 }
 
-TEST(Batching, KeepsTheBatchWhole) {
-  const FunctionRef f = Mixed(true);
+TEST(Batching, EveryDeviceHasTheWholeBatch) {
+  const FunctionRef f = MixedBody(true);
   CheckBatch(*f, {-1, 0, -1});
   CheckBatch(*f, {1, 2, 0});
   CheckBatch(*f, {0, -1, -1});
@@ -427,7 +429,7 @@ TEST(Nesting, InnerShardMapTakesTheOtherAxis) {
 
 TEST(Nesting, AxesMayNotBeTakenTwice) {
   const ShardMap outer{MeshOf({{"x", 2}}), {F64({4})}, {P({{"x"}})}, {P({{"x"}})}};
-  EXPECT_THAT(outer.Error(
+  EXPECT_THAT(outer.ErrorText(
                   [](Builder& b, const std::vector<Value>& p) {
                     return ManualComputation(b, Fn(b.scope(), TypesOf(p), kIdentity), p, {P()},
                                              {P()}, {"x"});

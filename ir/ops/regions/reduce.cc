@@ -24,19 +24,19 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-const DimList& Reduced(const Attrs& attrs) { return attrs.Ints("dimensions"); }
+const DimList& ReducedDims(const Attrs& attrs) { return attrs.Ints("dimensions"); }
 
 // Returns the dims from minor to major. Reducing rows before columns keeps the elements in
 // row-major order.
-DimList FromMinor(DimList dims) {
+DimList MinorToMajor(DimList dims) {
   std::sort(dims.rbegin(), dims.rend());
   return dims;
 }
 
-// Elements returns the first half of the operands, the arrays. Inits returns the second half, the
-// initial values.
+// ArrayOperands returns the first half of the operands, the arrays. Inits returns the second half,
+// the initial values.
 template <class T>
-std::vector<T> Elements(const std::vector<T>& operands) {
+std::vector<T> ArrayOperands(const std::vector<T>& operands) {
   return {operands.begin(), operands.begin() + operands.size() / 2};
 }
 template <class T>
@@ -55,7 +55,7 @@ Types InferReduce(const InferContext& c) {
     return TypeError(c, "takes one operand or more and as many initial values, got ", c.in.size(),
                      " operands");
   const absl::Span<const Type> xs = c.in.subspan(0, n), inits = c.in.subspan(n);
-  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", Reduced(c.attrs), xs[0].rank()));
+  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", ReducedDims(c.attrs), xs[0].rank()));
   std::vector<Type> out;
   for (size_t k = 0; k < n; ++k) {
     if (xs[k].shape != xs[0].shape)
@@ -69,7 +69,8 @@ Types InferReduce(const InferContext& c) {
                        "operands=[",
                        TypesToString(xs), "] and initial_values=[", TypesToString(inits), "]");
     Type t = MakeType(xs[k].dtype, {});
-    for (int64_t d : DimsExcept(xs[k].rank(), Reduced(c.attrs))) t.shape.push_back(xs[k].shape[d]);
+    for (int64_t d : DimsExcept(xs[k].rank(), ReducedDims(c.attrs)))
+      t.shape.push_back(xs[k].shape[d]);
     t.weak = xs[k].weak && inits[k].weak;
     out.push_back(std::move(t));
   }
@@ -83,7 +84,7 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   TensorFactors whole, kept;
   for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool drop = Contains(Reduced(c.attrs), d);
+    const bool drop = Contains(ReducedDims(c.attrs), d);
     whole.push_back(
         {s.Add(drop ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
     if (!drop) kept.push_back(whole.back());
@@ -98,7 +99,7 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type> out) {
 absl::Status ReduceSharding(const InferContext& c, std::vector<Type>* out) {
   for (size_t k = 0; k < out->size(); ++k) {
     if (!c.in[k].is_sharded()) continue;
-    for (int64_t d : DimsExcept(c.in[k].rank(), Reduced(c.attrs)))
+    for (int64_t d : DimsExcept(c.in[k].rank(), ReducedDims(c.attrs)))
       (*out)[k].sharding.push_back(c.in[k].axes_of(static_cast<int>(d)));
     Normalize(&(*out)[k]);
   }
@@ -126,7 +127,8 @@ Value EverySecond(Value x, int dim, int64_t first, int64_t count) {
 
 // Reduces rows along `dim` by combining pairs of neighbours. The results keep the dim, with one
 // element.
-std::vector<Value> RowsInPairs(const FunctionRef& computation, std::vector<Value> xs, int dim) {
+std::vector<Value> ReduceRowsInPairs(const FunctionRef& computation, std::vector<Value> xs,
+                                     int dim) {
   while (xs[0].dim(dim) > 1) {
     const int64_t n = xs[0].dim(dim), half = n / 2;
     std::vector<Value> pairs;
@@ -145,7 +147,7 @@ std::vector<Value> RowsInPairs(const FunctionRef& computation, std::vector<Value
 std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Value> xs,
                                  const std::vector<Value>& inits, const DimList& dimensions,
                                  const DimAxes& axes) {
-  for (const int64_t d : FromMinor(dimensions)) {
+  for (const int64_t d : MinorToMajor(dimensions)) {
     const int dim = static_cast<int>(d);
     if (xs[0].dim(dim) == 0) return inits;
     // Unshard the dim: its axes need not divide the halves.
@@ -154,10 +156,10 @@ std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Val
       whole.set_axes_of(dim, {});
       x = ShardedLike(x, whole);
     }
-    xs = RowsInPairs(computation, std::move(xs), dim);
+    xs = ReduceRowsInPairs(computation, std::move(xs), dim);
     if (axes[dim].empty()) continue;
     for (Value& x : xs) x = AllGather(x, axes[dim], dim, /*tiled=*/true);
-    xs = RowsInPairs(computation, std::move(xs), dim);
+    xs = ReduceRowsInPairs(computation, std::move(xs), dim);
   }
   for (Value& x : xs) x = Squeeze(x, dimensions);
   return MapComputation(computation, Concat(inits, xs));
@@ -165,23 +167,23 @@ std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Val
 
 // Returns the reduction in pairs as a function of the op's operands, so that it can be
 // differentiated or batched.
-FunctionRef InPairs(const RuleContext& c, const std::vector<Type>& in,
-                    const std::vector<Type>& out) {
+FunctionRef PairwiseFunction(const RuleContext& c, const std::vector<Type>& in,
+                             const std::vector<Type>& out) {
   Builder b(c.b.scope(), "reduce");
   std::vector<Value> params;
   for (const Type& t : in) params.push_back(b.Param(t));
   std::vector<Value> inits = Inits(params);
   for (size_t k = 0; k < inits.size(); ++k) inits[k] = BroadcastLike(inits[k], out[k], {});
-  std::vector<Value> got =
-      ReduceInPairs(c.regions[0], Elements(params), inits, Reduced(c.attrs), DimAxes(in[0].rank()));
+  std::vector<Value> got = ReduceInPairs(c.regions[0], ArrayOperands(params), inits,
+                                         ReducedDims(c.attrs), DimAxes(in[0].rank()));
   for (size_t k = 0; k < got.size(); ++k) got[k] = ShardedLike(got[k], out[k]);
   return b.Build(got);
 }
 
 // Differentiates the reduction in pairs, as JAX does. This includes the initial values.
 std::vector<Value> ReduceJvp(const RuleContext& c, Values tangents) {
-  const FunctionRef f = InPairs(c, TypesOf(c.in), TypesOf(c.out));
-  const JvpResult jvp = ValueOrThrow(Jvp(*f, IsValid(tangents)));
+  const FunctionRef f = PairwiseFunction(c, TypesOf(c.in), TypesOf(c.out));
+  const JvpResult jvp = ValueOrThrow(Jvp(*f, AreValid(tangents)));
   const std::vector<Value> got = Inline(c.b, *jvp.fn, Concat(c.in, DropAbsent(tangents)));
   const std::vector<Value> out(got.begin() + c.out.size(), got.end());
   return ScatterByMask(out, jvp.out_active);
@@ -193,7 +195,7 @@ Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t si
   const bool same_inits =
       std::all_of(dims.begin() + n, dims.end(), [](int dim) { return dim < 0; });
   if (!same_inits) {
-    const FunctionRef f = InPairs(c, c.in_types, c.out_types);
+    const FunctionRef f = PairwiseFunction(c, c.in_types, c.out_types);
     const std::vector<int> of_params(dims.begin(), dims.end());
     return {Inline(c.b, *ValueOrThrow(Batch(*f, of_params, size, front)).fn, c.in), front};
   }
@@ -201,7 +203,7 @@ Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t si
   for (size_t i = 0; i < c.in.size(); ++i)
     in.push_back(i < n ? BatchInFront(c, dims, i, size) : c.in[i]);
   Attrs attrs = c.attrs;
-  attrs.Set("dimensions", PastBatch(Reduced(c.attrs), 0));
+  attrs.Set("dimensions", PastBatch(ReducedDims(c.attrs), 0));
   return {c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs), RegionsOf(c)), front};
 }
 
@@ -210,12 +212,12 @@ Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t si
 // gathered in order.
 std::vector<Value> PartitionReduce(const RuleContext& c, const PartitionContext& p) {
   const DimAxes axes = JoinAxes(p.signature.operands[0], p.factor_axes);
-  const DimList& dims = Reduced(c.attrs);
+  const DimList& dims = ReducedDims(c.attrs);
   if (std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return axes[d].empty(); }))
     return c.b.Emit(c.def, c.in, c.attrs, RegionsOf(c));
   std::vector<Value> inits = Inits(c.in);
   for (size_t k = 0; k < inits.size(); ++k) inits[k] = BroadcastLike(inits[k], p.local_out[k], {});
-  return ReduceInPairs(c.regions[0], Elements(c.in), inits, dims, axes);
+  return ReduceInPairs(c.regions[0], ArrayOperands(c.in), inits, dims, axes);
 }
 
 // ---- Reference semantics. ----
@@ -242,7 +244,7 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
     inits.push_back(ReadStrided(in[n + k], 0, {0}, {c.out_types[k].num_elements()}));
   TupleEvaluator evaluator(c);
   Dims shape = in[0].shape();
-  for (const int64_t d : FromMinor(Reduced(c.attrs))) {
+  for (const int64_t d : MinorToMajor(ReducedDims(c.attrs))) {
     int64_t outer = 1, inner = 1;
     for (int64_t o = 0; o < d; ++o) outer *= shape[o];
     for (size_t i = d + 1; i < shape.size(); ++i) inner *= shape[i];

@@ -24,8 +24,8 @@ namespace {
 
 // Combines the elements of each window one after the other, in row-major order, beginning with the
 // initial value. The dims from `rank` on are those of the windows.
-std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<Value>& inits,
-                          const FunctionRef& computation, int rank) {
+std::vector<Value> CombineInTurn(const std::vector<Value>& windows, const std::vector<Value>& inits,
+                                 const FunctionRef& computation, int rank) {
   const Dims shape = windows[0].shape();
   const Dims kept(shape.begin(), shape.begin() + rank);
   std::vector<Value> total;
@@ -50,25 +50,25 @@ std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<V
 
 // Pads the arrays with the initial values, views their windows, and reduces the dims of the view. A
 // computation for which there is no reduction op such as reduce_sum may not be associative, as
-// StableHLO allows here; the windows of such a computation are combined in turn as long as they are
-// small. Larger ones are reduced in pairs, because in turn each place of a window adds a copy of
-// the computation to the program.
+// StableHLO allows here. The elements of a small window are therefore combined in turn. A larger
+// window is reduced in pairs, because combining in turn adds a copy of the computation to the
+// program for each place of the window.
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window) {
   if (xs.empty() || xs.size() != inits.size())
     Throw(ErrorKind::kTypeError, "reduce_window: expected an initial value for each operand");
   const int rank = xs[0].rank();
-  const auto per_dim = [&](const auto& list, std::string_view name) {
+  const auto check_per_dim = [&](const auto& list, std::string_view name) {
     if (static_cast<int>(list.size()) == rank) return;
     Throw(ErrorKind::kValueError,
           absl::StrCat("reduce_window: ", ToAbsl(name), " has ", list.size(), " entries; expected ",
                        rank, ", one for each dim"));
   };
-  per_dim(window.sizes, "window_dimensions");
-  per_dim(window.strides, "window_strides");
-  per_dim(window.base_dilations, "base_dilations");
-  per_dim(window.dilations, "window_dilations");
-  per_dim(window.padding, "padding");
+  check_per_dim(window.sizes, "window_dimensions");
+  check_per_dim(window.strides, "window_strides");
+  check_per_dim(window.base_dilations, "base_dilations");
+  check_per_dim(window.dilations, "window_dilations");
+  check_per_dim(window.padding, "padding");
   std::vector<int64_t> low, high, interior, dims, sizes, strides, dilations, reduced;
   for (int d = 0; d < rank; ++d) {
     low.push_back(window.padding[d].first);
@@ -86,7 +86,7 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
     xs[i] = SlidingWindowView(xs[i], dims, sizes, strides, dilations);
   }
   if (ops::ReductionBy(*computation) == nullptr && window.places() <= kPlacesInTurnMax)
-    return InTurn(xs, inits, computation, rank);
+    return CombineInTurn(xs, inits, computation, rank);
   return Reduce(std::move(xs), std::move(inits), std::move(computation), std::move(reduced));
 }
 
@@ -126,14 +126,14 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
                        " entries; expected ", rank, ", one for each dim"));
   if (x.type().num_elements() == 0) return BroadcastInDim(init, x.shape(), {});
   // Plain dims, which have no window, are kept. A place in the other dims is a single number.
-  std::vector<int64_t> along, windowed;
+  std::vector<int64_t> plain, windowed;
   for (int d = 0; d < rank; ++d) {
-    const bool plain = window.sizes[d] == 1 && window.strides[d] == 1 &&
-                       window.padding[d] == std::pair<int64_t, int64_t>(0, 0);
-    (plain ? along : windowed).push_back(d);
+    const bool is_plain = window.sizes[d] == 1 && window.strides[d] == 1 &&
+                          window.padding[d] == std::pair<int64_t, int64_t>(0, 0);
+    (is_plain ? plain : windowed).push_back(d);
   }
   Dims spatial, flat;
-  for (const int64_t d : along) flat.push_back(x.dim(static_cast<int>(d)));
+  for (const int64_t d : plain) flat.push_back(x.dim(static_cast<int>(d)));
   int64_t places = 1;
   for (const int64_t d : windowed) {
     spatial.push_back(x.dim(static_cast<int>(d)));
@@ -145,16 +145,16 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
   const Value at = BroadcastInDim(numbers, x.shape(), windowed);
   // Elements beyond the ends have a negative place, so that their values do not matter.
   std::vector<Value> operands = MatchVarying({x, at});
-  const Value none = Constant(b, x.dtype(), 0), nowhere = Constant(b, place, -1);
+  const Value zero = Constant(b, x.dtype(), 0), nowhere = Constant(b, place, -1);
   const Value winners =
-      ReduceWindow(operands, {none, nowhere}, ChoiceBy(select, x.dtype(), place), window)[1];
+      ReduceWindow(operands, {zero, nowhere}, ChoiceBy(select, x.dtype(), place), window)[1];
   if (winners.shape() != source.shape())
     Throw(ErrorKind::kTypeError,
           absl::StrCat("select_and_scatter: source is ", source.type().ToString(),
                        "; expected an element for each of the windows, which are ",
                        winners.type().ToString()));
 
-  std::vector<int64_t> order = along;
+  std::vector<int64_t> order = plain;
   order.insert(order.end(), windowed.begin(), windowed.end());
   const auto flattened = [&](Value v) {
     Dims shape(flat.begin(), flat.end() - 1);
@@ -163,11 +163,11 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
     shape.push_back(windows);
     return Reshape(Transpose(v, order), shape);
   };
-  const auto last = static_cast<int64_t>(along.size());
-  const Value indices = ExpandDims(flattened(winners), {last + 1});
+  const auto num_plain = static_cast<int64_t>(plain.size());
+  const Value indices = ExpandDims(flattened(winners), {num_plain + 1});
   const Value updates = flattened(source);
-  ScatterDimensionNumbers dims = {{}, {last}, {last}};
-  for (int64_t d = 0; d < last; ++d) {
+  ScatterDimensionNumbers dims = {{}, {num_plain}, {num_plain}};
+  for (int64_t d = 0; d < num_plain; ++d) {
     dims.operand_batching_dims.push_back(d);
     dims.scatter_indices_batching_dims.push_back(d);
   }

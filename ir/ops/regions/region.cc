@@ -42,7 +42,7 @@ std::string PcastHint(const Type& have, const Type& other, std::string_view what
                       ", to='varying') to ", ToAbsl(what));
 }
 
-absl::Status CarryMismatch(std::string_view function, int k, const Type& in, const Type& out) {
+absl::Status CarryMismatchError(std::string_view function, int k, const Type& in, const Type& out) {
   std::string hint =
       PcastHint(in, out, absl::StrCat("the initial carry value corresponding to carry[", k, "]"));
   // A carry that varies over more axes on input than on output cannot be cast back.
@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<co
 std::vector<Value> TransposeCall(const RuleContext& c, Values cts, const std::vector<bool>& linear,
                                  const OpDef& as, const Attrs& attrs) {
   const Function& f = *c.regions[0];
-  const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(IsValid(cts)));
+  const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(AreValid(cts)));
   const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
   const std::vector<Value> args =
       Concat(ElementsAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
@@ -157,7 +157,7 @@ RegionDataFlow EdgesOf(const Function& region, int first_operand) {
   return edges;
 }
 
-std::vector<bool> IsValid(Values values) {
+std::vector<bool> AreValid(Values values) {
   std::vector<bool> out;
   for (const Value& v : values) out.push_back(v.valid());
   return out;

@@ -22,7 +22,7 @@ inline constexpr RegionRole kOneBody[] = {RegionRole::kBody};
 absl::Status CheckRegion(const InferContext& c, size_t k, const Scope& scope, size_t num_params);
 // Returns the error for a body whose result for carry `k` has the type `out` while its param for
 // the carry has the type `in`. `function` names the body, "scan" or "while_loop body".
-absl::Status CarryMismatch(std::string_view function, int k, const Type& in, const Type& out);
+absl::Status CarryMismatchError(std::string_view function, int k, const Type& in, const Type& out);
 // Returns ". This might be fixed by applying pcast(...) to <what>" if a cast would make the types
 // `have` and `other` equal, else "". The cast makes a value of type `have` vary over more axes.
 std::string PcastHint(const Type& have, const Type& other, std::string_view what);
@@ -53,7 +53,7 @@ absl::StatusOr<int> CheckedNumConsts(const InferContext& c);
 // on, in order, and one for each result of the region, to the op's result of the same number.
 RegionDataFlow EdgesOf(const Function& region, int first_operand);
 
-std::vector<bool> IsValid(Values values);
+std::vector<bool> AreValid(Values values);
 // Returns which of the types have tangents.
 std::vector<bool> AreInexact(absl::Span<const Type> types);
 std::vector<Value> DropAbsent(Values values);

@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
                        "; the body takes ", body.types[i].ToString());
   for (int k = 0; k < l.num_carry; ++k)
     if (!EqualButWeak(body.types[l.carry0() + k], results[k]))
-      return CarryMismatch("scan", k, body.types[l.carry0() + k], results[k]);
+      return CarryMismatchError("scan", k, body.types[l.carry0() + k], results[k]);
   for (int i = l.xs0(); i < static_cast<int>(c.in.size()); ++i) {
     const Type& x = c.in[i];
     if (x.rank() == 0 || x.shape[0] != l.length)
@@ -158,7 +158,7 @@ std::vector<int> Range(int begin, int count) {
 std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[0];
-  std::vector<bool> active = IsValid(tangents);
+  std::vector<bool> active = AreValid(tangents);
   const JvpResult jvp = JvpOfBody(body, l.carry0(), l.num_carry, &active);
 
   const TangentPositions in{active, body.num_params};
@@ -353,7 +353,7 @@ std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
   std::vector<bool> linear = linear_in;
   std::fill_n(linear.begin() + l.carry0(), l.num_carry, true);
   // Unused result slices have no cotangent.
-  std::vector<bool> wanted = IsValid(cts);
+  std::vector<bool> wanted = AreValid(cts);
   std::fill_n(wanted.begin(), l.num_carry, true);
   const FunctionRef needed =
       walk::Reorder(*c.regions[0], walk::Iota(c.regions[0]->num_params), walk::Where(wanted));

@@ -1,7 +1,7 @@
 // The op scatter_by: combines updates with the elements of several operands at once, by any
 // computation, in windows that begin where index vectors say (ir/ops/rules/windows.h). The operands
 // have one shape; then come the indices, and the updates of each operand. ScatterBy emits one of
-// the other scatters instead if it does the same.
+// the other scatters instead if that scatter gives the same result.
 //
 // Updates are applied in the order of their positions, row-major.
 #include <algorithm>
@@ -22,7 +22,7 @@ size_t NumScattered(size_t operands) { return (operands - 1) / 2; }
 // Returns operand k, the indices and the updates of operand k, which are the operands of the other
 // scatters.
 template <class T>
-std::vector<T> Scattered(absl::Span<const T> operands, size_t k) {
+std::vector<T> ScatterOperands(absl::Span<const T> operands, size_t k) {
   const size_t n = NumScattered(operands.size());
   return {operands[k], operands[n], operands[n + 1 + k]};
 }
@@ -38,13 +38,13 @@ Types InferScatterBy(const InferContext& c) {
   std::vector<Type> out;
   std::vector<DType> dtypes;
   for (size_t k = 0; k < n; ++k) {
-    const std::vector<Type> in = Scattered(c.in, k), first = Scattered(c.in, 0);
+    const std::vector<Type> in = ScatterOperands(c.in, k), first = ScatterOperands(c.in, 0);
     if (in[0].shape != first[0].shape || in[2].shape != first[2].shape)
       return TypeError(c, "operand ", k, " is ", in[0].ToString(), " with updates ",
                        in[2].ToString(), ", operand 0 is ", first[0].ToString(), " with updates ",
                        first[2].ToString(), "; expected equal shapes");
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> one, InferScatter(WithOperands(c, in)));
-    out.push_back(one[0]);
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> inferred, InferScatter(WithOperands(c, in)));
+    out.push_back(inferred[0]);
     dtypes.push_back(in[0].dtype);
   }
   const std::vector<DType> results = dtypes;
@@ -54,22 +54,22 @@ Types InferScatterBy(const InferContext& c) {
 }
 
 Signature ScatterByFactors(const InferContext& c, absl::Span<const Type> out) {
-  const std::vector<Type> in = Scattered(c.in, 0);
+  const std::vector<Type> in = ScatterOperands(c.in, 0);
   Signature s = FactorsOfScatter(WithOperands(c, in), out);
-  const std::vector<TensorFactors> one = s.operands;
-  s.operands.assign(out.size(), one[0]);
-  s.operands.push_back(one[1]);
-  s.operands.insert(s.operands.end(), out.size(), one[2]);
-  s.results.assign(out.size(), one[0]);
+  const std::vector<TensorFactors> operands = s.operands;
+  s.operands.assign(out.size(), operands[0]);
+  s.operands.push_back(operands[1]);
+  s.operands.insert(s.operands.end(), out.size(), operands[2]);
+  s.results.assign(out.size(), operands[0]);
   return s;
 }
 
 absl::Status ScatterBySharding(const InferContext& c, std::vector<Type>* out) {
   for (size_t k = 0; k < out->size(); ++k) {
-    const std::vector<Type> in = Scattered(c.in, k);
-    std::vector<Type> one = {(*out)[k]};
-    TESSERA_RETURN_IF_ERROR(ScatterSharding(WithOperands(c, in), &one));
-    (*out)[k] = one[0];
+    const std::vector<Type> in = ScatterOperands(c.in, k);
+    std::vector<Type> result = {(*out)[k]};
+    TESSERA_RETURN_IF_ERROR(ScatterSharding(WithOperands(c, in), &result));
+    (*out)[k] = result[0];
   }
   return absl::OkStatus();
 }
@@ -90,11 +90,11 @@ Batched BatchScatterBy(const RuleContext& c, absl::Span<const int> dims, int64_t
 
 std::vector<Value> PartitionScatterBy(const RuleContext& c, const PartitionContext& p) {
   const WindowDims w = ScatterDimsOf(c.attrs);
-  RuleContext one = c;
-  one.in = Scattered<Value>(c.in, 0);
-  one.in_types = Scattered<Type>(c.in_types, 0);
-  const Geometry g(w, one.in[0].rank(), one.in[1].rank());
-  const LocalIndices local = LocalIndicesOf(one, p, w, ScatterWindow(g, one.in_types[2].shape));
+  RuleContext first = c;
+  first.in = ScatterOperands<Value>(c.in, 0);
+  first.in_types = ScatterOperands<Type>(c.in_types, 0);
+  const Geometry g(w, first.in[0].rank(), first.in[1].rank());
+  const LocalIndices local = LocalIndicesOf(first, p, w, ScatterWindow(g, first.in_types[2].shape));
   std::vector<Value> in = c.in;
   in[c.out_types.size()] = local.indices;
   return c.b.Emit(c.def, in, LocalScatterAttrs(c, local), RegionsOf(c));
@@ -103,7 +103,7 @@ std::vector<Value> PartitionScatterBy(const RuleContext& c, const PartitionConte
 Cost ScatterByCost(const InferContext& c, absl::Span<const Type> out) {
   Cost sum;
   for (size_t k = 0; k < out.size(); ++k) {
-    const std::vector<Type> in = Scattered(c.in, k);
+    const std::vector<Type> in = ScatterOperands(c.in, k);
     sum.bytes += ScatterCost(WithOperands(c, in), out.subspan(k, 1)).bytes;
   }
   sum.flops = FlopsOf(c, c.in.back().num_elements());
@@ -111,7 +111,7 @@ Cost ScatterByCost(const InferContext& c, absl::Span<const Type> out) {
 }
 
 ScatterMap MapScatterBy(const InferContext& c) {
-  const std::vector<Type> in = Scattered(c.in, 0);
+  const std::vector<Type> in = ScatterOperands(c.in, 0);
   ScatterMap map = MapScatter(WithOperands(c, in));
   for (DynamicOffset& shift : map.shifts)
     shift.operand = static_cast<int>(NumScattered(c.in.size()));
@@ -133,14 +133,14 @@ std::vector<Wave> WavesOf(const EvalContext& c, const Array& x, const Array& ind
   const Geometry g(w, x.rank(), indices.rank());
   const Dims window = ScatterWindow(g, updates.shape());
   const WindowRuns runs(g, x.shape(), window, updates.shape());
-  std::unordered_map<int64_t, size_t> times;  // the number of updates of each element so far
+  std::unordered_map<int64_t, size_t> num_updates;  // the number of updates of each element so far
   ForEachWindow(w, g, ModeOf(c.attrs), x.shape(), window, indices, updates.shape(),
                 [&](int64_t operand, int64_t block) {
                   if (operand < 0) return;
                   for (size_t r = 0; r < runs.operand.size(); ++r)
                     for (int64_t i = 0; i < runs.length; ++i) {
                       const int64_t element = operand + runs.operand[r] + i;
-                      const size_t wave = times[element]++;
+                      const size_t wave = num_updates[element]++;
                       if (wave == waves.size()) waves.emplace_back();
                       waves[wave].elements.push_back(element);
                       waves[wave].updates.push_back(block + runs.block[r] + i);

@@ -71,15 +71,16 @@ class Rows {
  public:
   // The last dim of `xs` holds the rows, of `n` elements each.
   Rows(std::vector<Array> xs, int64_t n) : xs_(std::move(xs)), n_(n) {
-    came_.resize(xs_[0].num_elements());
-    for (size_t i = 0; i < came_.size(); ++i) came_[i] = static_cast<int64_t>(i);
+    original_places_.resize(xs_[0].num_elements());
+    for (size_t i = 0; i < original_places_.size(); ++i)
+      original_places_[i] = static_cast<int64_t>(i);
   }
   const std::vector<Array>& xs() const { return xs_; }
 
-  // Returns the pairs of elements at `places` and `by` places after them, in every row, as a
+  // Returns the pairs of elements at `places` and `stride` places after them, in every row, as a
   // comparator takes them: for every operand first the elements of the pairs that stood later
   // before sorting, then those that stood earlier.
-  std::vector<Array> Pairs(int64_t by, const std::vector<int64_t>& places) const {
+  std::vector<Array> Pairs(int64_t stride, const std::vector<int64_t>& places) const {
     std::vector<Array> sides;
     const auto pairs = static_cast<int64_t>(places.size()) * num_rows();
     for (const Array& x : xs_)
@@ -89,8 +90,8 @@ class Rows {
           using T = decltype(element);
           const auto* from = reinterpret_cast<const T*>(x.data());
           auto* to = reinterpret_cast<T*>(side.MutableData());
-          ForEach(by, places, [&](int64_t a, int64_t b) {
-            *to++ = from[(came_[a] > came_[b]) == later ? a : b];
+          ForEach(stride, places, [&](int64_t a, int64_t b) {
+            *to++ = from[(original_places_[a] > original_places_[b]) == later ? a : b];
           });
         });
       }
@@ -98,31 +99,32 @@ class Rows {
   }
   // Puts each pair in order. The element that stood later before sorting goes first if `is_less`
   // holds for the pair. Otherwise the other element goes first.
-  void Exchange(int64_t by, const std::vector<int64_t>& places, const bool* is_less) {
+  void OrderPairs(int64_t stride, const std::vector<int64_t>& places, const bool* is_less) {
     for (Array& x : xs_)
       WithElement(ByteWidth(x.dtype()), [&](auto element) {
         auto* const data = reinterpret_cast<decltype(element)*>(x.MutableData());
         const bool* less = is_less;
-        ForEach(by, places, [&](int64_t a, int64_t b) {
-          if (*less++ == (came_[b] > came_[a])) std::swap(data[a], data[b]);
+        ForEach(stride, places, [&](int64_t a, int64_t b) {
+          if (*less++ == (original_places_[b] > original_places_[a])) std::swap(data[a], data[b]);
         });
       });
-    ForEach(by, places, [&](int64_t a, int64_t b) {
-      if (*is_less++ == (came_[b] > came_[a])) std::swap(came_[a], came_[b]);
+    ForEach(stride, places, [&](int64_t a, int64_t b) {
+      if (*is_less++ == (original_places_[b] > original_places_[a]))
+        std::swap(original_places_[a], original_places_[b]);
     });
   }
 
  private:
-  int64_t num_rows() const { return static_cast<int64_t>(came_.size()) / n_; }
+  int64_t num_rows() const { return static_cast<int64_t>(original_places_.size()) / n_; }
   template <class F>
-  void ForEach(int64_t by, const std::vector<int64_t>& places, const F& f) const {
+  void ForEach(int64_t stride, const std::vector<int64_t>& places, const F& f) const {
     for (int64_t row = 0; row < num_rows(); ++row)
-      for (const int64_t i : places) f(row * n_ + i, row * n_ + i + by);
+      for (const int64_t i : places) f(row * n_ + i, row * n_ + i + stride);
   }
 
   std::vector<Array> xs_;
   int64_t n_;
-  std::vector<int64_t> came_;  // the place where each element stood at first
+  std::vector<int64_t> original_places_;  // the place where each element stood at first
 };
 
 // Sorts with a network, which makes the same comparisons whatever their answers are. So all pairs
@@ -140,10 +142,10 @@ Arrays EvalSortBy(const EvalContext& c, absl::Span<const Array> in) {
   Rows rows(std::move(out), n);
   TupleEvaluator evaluator(c);
   TESSERA_RETURN_IF_ERROR(
-      ForEachStage(n, [&](int64_t by, const std::vector<int64_t>& places) -> absl::Status {
+      ForEachStage(n, [&](int64_t stride, const std::vector<int64_t>& places) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got,
-                                 evaluator.Run(rows.Pairs(by, places)));
-        rows.Exchange(by, places, reinterpret_cast<const bool*>(got[0].data()));
+                                 evaluator.Run(rows.Pairs(stride, places)));
+        rows.OrderPairs(stride, places, reinterpret_cast<const bool*>(got[0].data()));
         return absl::OkStatus();
       }));
   out.clear();

@@ -145,14 +145,14 @@ Value NestedPolygamma(Value m, Value x, int rules) {
 
 // The quantity to compute: the function, its derivative with respect to a, or the derivative of a
 // sample of Gamma(a, 1) with respect to a.
-enum class Gamma { kValue, kDerivative, kSampleDerivative };
+enum class GammaQuantity { kValue, kDerivative, kSampleDerivative };
 
 // For x below 1 or below a: returns `ax` times the sum of x^n / (a (a + 1) ... (a + n)), or the
 // derivative that `mode` asks for. `ax` is x^a exp(-x) / gamma(a). Elements that are not enabled
 // keep their initial values, so that they do not prolong the loop. An element whose sum does not
 // converge is NaN.
-F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
-  const bool derivative = mode != Gamma::kValue;
+F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, GammaQuantity mode) {
+  const bool derivative = mode != GammaQuantity::kValue;
   const double eps = Limits(x.value().dtype()).eps;
   // Terms shrink too slowly if a is larger than about 1e10 and x is close to it. The sum then has
   // not converged after this many terms.
@@ -191,7 +191,7 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode
   if (!derivative) return (sum * ax) / a;
   const F dsum = end[6];
   const F dlogax = Log(x) - Digamma(a + 1);
-  if (mode == Gamma::kDerivative) return ax * (sum * dlogax + dsum) / a;
+  if (mode == GammaQuantity::kDerivative) return ax * (sum * dlogax + dsum) / a;
   return -(dsum + sum * dlogax) * x / a;
 }
 
@@ -199,8 +199,8 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode
 // the derivative of this that `mode` asks for. The derivatives of p and q with respect to a are
 // carried along in the same loop. p and q are scaled down together whenever p grows too large for
 // the dtype. Elements that are not enabled stay as they are.
-F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
-  const bool derivative = mode != Gamma::kValue;
+F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, GammaQuantity mode) {
+  const bool derivative = mode != GammaQuantity::kValue;
   const DType dtype = x.value().dtype();
   const double eps = Limits(dtype).eps;
   enum { kOn, kAnswer, kY, kZ, kCount, kP1, kQ1, kP2, kQ2, kDp2, kDq2, kDp1, kDq1, kDAnswer };
@@ -262,7 +262,7 @@ F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, Gamma m
   if (!derivative) return last * ax;
   const F dlast = end[kDAnswer];
   const F dlogax = Log(x) - Digamma(a);
-  if (mode == Gamma::kDerivative) return ax * (last * dlogax + dlast);
+  if (mode == GammaQuantity::kDerivative) return ax * (last * dlogax + dlast);
   return -((dlast + last * dlogax) * x);
 }
 
@@ -284,8 +284,9 @@ F IgammaOf(const F& a, const F& x) {
   const F domain_error = (x < 0) | (a < 0) | ((a == 0) & at_zero) | (IsNan(a) | IsNan(x));
   const F use_fraction = (x >= 1) & (x > a);
   const F enabled = ~(at_zero | domain_error | factors.underflow | at_infinity);
-  const F fraction = 1 - IgammacFraction(factors.ax, x, a, enabled & use_fraction, Gamma::kValue);
-  const F series = IgammaSeries(factors.ax, x, a, enabled & ~use_fraction, Gamma::kValue);
+  const F fraction =
+      1 - IgammacFraction(factors.ax, x, a, enabled & use_fraction, GammaQuantity::kValue);
+  const F series = IgammaSeries(factors.ax, x, a, enabled & ~use_fraction, GammaQuantity::kValue);
   F out = Where(use_fraction, fraction, series);
   out = Where(at_zero, 0, out);
   out = Where(at_infinity, 1, out);
@@ -297,13 +298,14 @@ F IgammacOf(const F& a, const F& x) {
   const F domain_error = (x < 0) | (a < 0) | (a_is_zero & (x == 0)) | (IsNan(a) | IsNan(x));
   const F use_series = (x < 1) | (x < a);
   const F enabled = ~(domain_error | factors.underflow | at_infinity | a_is_zero);
-  const F series = 1 - IgammaSeries(factors.ax, x, a, enabled & use_series, Gamma::kValue);
-  const F fraction = IgammacFraction(factors.ax, x, a, enabled & ~use_series, Gamma::kValue);
+  const F series = 1 - IgammaSeries(factors.ax, x, a, enabled & use_series, GammaQuantity::kValue);
+  const F fraction =
+      IgammacFraction(factors.ax, x, a, enabled & ~use_series, GammaQuantity::kValue);
   F out = Where(use_series, series, fraction);
   out = Where(at_infinity | a_is_zero, 0, out);
   return Where(domain_error, kNaN, out);
 }
-F GammaDerivativeOf(const F& a, const F& x, Gamma mode) {
+F GammaDerivativeOf(const F& a, const F& x, GammaQuantity mode) {
   const GammaFactors factors(a, x, x.value().dtype());
   const F at_zero = x == 0, is_nan = IsNan(a) | IsNan(x);
   const F domain_error = (x < 0) | (a <= 0);
@@ -334,7 +336,7 @@ Value GammaFunction(Value a, Value x, F (*of)(const F&, const F&), double sign) 
       },
       {.by_operand = true});
 }
-Value GammaDerivative(Value a, Value x, Gamma mode, const char* name) {
+Value GammaDerivative(Value a, Value x, GammaQuantity mode, const char* name) {
   return WithoutTangent(
       OneShape({a, x}),
       [mode](Values in) {
@@ -417,7 +419,7 @@ F BetaOf(const F& a0, const F& b0, const F& x0) {
 struct BesselCoefficients {
   std::vector<double> near, far;
 };
-const BesselCoefficients& I0e(DType dtype) {
+const BesselCoefficients& I0eCoefficients(DType dtype) {
   static const BesselCoefficients k64 = {
       {-4.41534164647933937950E-18, 3.33079451882223809783E-17,  -2.43127984654795469359E-16,
        1.71539128555513303061E-15,  -1.16853328779934516808E-14, 7.67618549860493561688E-14,
@@ -442,7 +444,7 @@ const BesselCoefficients& I0e(DType dtype) {
                                          {k64.far.begin() + 18, k64.far.end()}};
   return dtype == DType::kF64 ? k64 : k32;
 }
-const BesselCoefficients& I1e(DType dtype) {
+const BesselCoefficients& I1eCoefficients(DType dtype) {
   static const BesselCoefficients k64 = {
       {2.7779141127610464e-18,  -2.111421214358166e-17,  1.5536319577362005e-16,
        -1.1055969477353862e-15, 7.6006842947354077e-15,  -5.0421855047279118e-14,
@@ -479,7 +481,7 @@ F Chebyshev(const F& x, const std::vector<double>& coefficients) {
 }
 F BesselOf(const F& x, int order) {
   const DType dtype = x.value().dtype();
-  const BesselCoefficients& k = order == 0 ? I0e(dtype) : I1e(dtype);
+  const BesselCoefficients& k = order == 0 ? I0eCoefficients(dtype) : I1eCoefficients(dtype);
   const F size = Abs(x);
   const F series = Chebyshev(0.5 * size - 2, k.near);
   const F near = order == 0 ? series : size * series;
@@ -536,10 +538,10 @@ Value Polygamma(Value m, Value x) {
 Value Igamma(Value a, Value x) { return GammaFunction(a, x, IgammaOf, 1); }
 Value Igammac(Value a, Value x) { return GammaFunction(a, x, IgammacOf, -1); }
 Value IgammaGradA(Value a, Value x) {
-  return GammaDerivative(a, x, Gamma::kDerivative, "igamma_grad_a");
+  return GammaDerivative(a, x, GammaQuantity::kDerivative, "igamma_grad_a");
 }
 Value RandomGammaGrad(Value a, Value x) {
-  return GammaDerivative(a, x, Gamma::kSampleDerivative, "random_gamma_grad");
+  return GammaDerivative(a, x, GammaQuantity::kSampleDerivative, "random_gamma_grad");
 }
 Value RegularizedIncompleteBeta(Value a, Value b, Value x) {
   return WithTangent(

@@ -32,8 +32,8 @@ struct Layout {
   int body0() const { return num_predicate_consts; }
   int carry0() const { return num_predicate_consts + num_body_consts; }
   // The operands that a region takes as params, in order.
-  std::vector<int> OfPredicate() const { return Join(0, num_predicate_consts); }
-  std::vector<int> OfBody() const { return Join(body0(), num_body_consts); }
+  std::vector<int> PredicateOperands() const { return Join(0, num_predicate_consts); }
+  std::vector<int> BodyOperands() const { return Join(body0(), num_body_consts); }
 
  private:
   std::vector<int> Join(int begin, int count) const {
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<Type>> InferWhile(const InferContext& c) {
     return ValueError(c, "num_predicate_consts=", n, " and num_body_consts=", m, " do not fit ",
                       operands, " operands");
   const Layout l(c.attrs, c.in.size());
-  const std::vector<int> of[] = {l.OfPredicate(), l.OfBody()};
+  const std::vector<int> of[] = {l.PredicateOperands(), l.BodyOperands()};
   const char* const names[] = {"the predicate", "the body"};
   for (size_t k = 0; k < 2; ++k) {
     TESSERA_RETURN_IF_ERROR(CheckRegion(c, k, c.scope, of[k].size()));
@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<Type>> InferWhile(const InferContext& c) {
                      out.size(), " values");
   for (int k = 0; k < l.num_carry; ++k) {
     const Type& in = c.regions[1]->types[l.num_body_consts + k];
-    if (!EqualButWeak(in, out[k])) return CarryMismatch("while_loop body", k, in, out[k]);
+    if (!EqualButWeak(in, out[k])) return CarryMismatchError("while_loop body", k, in, out[k]);
   }
   return out;
 }
@@ -110,7 +110,7 @@ FunctionRef WithUnusedParams(const Function& f, absl::Span<const Type> types) {
 std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[1];
-  std::vector<bool> active = ElementsAt(IsValid(tangents), l.OfBody());
+  std::vector<bool> active = ElementsAt(AreValid(tangents), l.BodyOperands());
   const JvpResult jvp = JvpOfBody(body, l.num_body_consts, l.num_carry, &active);
 
   // The body takes (constants, their tangents, carries, their tangents), in this order.
@@ -120,7 +120,7 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
   for (int i = 0; i < body.num_params; ++i) {
     if (!active[i]) continue;
     const bool is_const = i < l.num_body_consts;
-    const int operand = l.OfBody()[i];
+    const int operand = l.BodyOperands()[i];
     const Value t = tangents[operand] ? tangents[operand] : Zeros(c.b, c.in[operand].type());
     (is_const ? const_tangents : carry_tangents).push_back(t);
     (is_const ? const_positions : carry_positions).push_back(next++);
@@ -156,7 +156,7 @@ struct HeldEffects {
   PartialEvalResult pe;
   DedupedResiduals deduped;
   std::vector<int> stacked;  // indices in `deduped.sources`
-  int64_t kept = 1;          // number of iterations whose residuals are kept
+  int64_t num_kept = 1;      // number of iterations whose residuals are kept
 
   HeldEffects(const Function& body, int num_consts, PartialEvalOptions options)
       : pe(ValueOrThrow(PartialEval(body, std::vector<bool>(body.num_params, true), {}, options))),
@@ -167,7 +167,7 @@ struct HeldEffects {
       stacked.push_back(static_cast<int>(k));
       bytes += pe.unknown->types[k].num_bytes();
     }
-    kept = std::clamp<int64_t>(kKeptBytes / bytes, 1, kKeptIterations);
+    num_kept = std::clamp<int64_t>(kKeptBytes / bytes, 1, kKeptIterations);
   }
   bool IsConst(size_t k, int num_consts) const {
     return deduped.sources[k].is_param && deduped.sources[k].index < num_consts;
@@ -189,12 +189,12 @@ CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEf
   const Function& predicate = *c.op.regions[0];
   const Function& known = *effects.deduped.known;
   Builder& outer = c.known_b;
-  const AxisSet apart = predicate.types[predicate.results[0]].varying;
+  const AxisSet predicate_axes = predicate.types[predicate.results[0]].varying;
   std::vector<Value> operands = c.known_in;
-  operands.push_back(Pvary(Zeros(outer, MakeType(DType::kS32, {})), apart));
+  operands.push_back(Pvary(Zeros(outer, MakeType(DType::kS32, {})), predicate_axes));
   for (int k : effects.stacked) {
-    Type type = walk::InsertDim(effects.pe.unknown->types[k], 0, effects.kept);
-    type.varying.insert(apart.begin(), apart.end());
+    Type type = walk::InsertDim(effects.pe.unknown->types[k], 0, effects.num_kept);
+    type.varying.insert(predicate_axes.begin(), predicate_axes.end());
     operands.push_back(Zeros(outer, type));
   }
   const std::vector<Value> added(operands.begin() + static_cast<int64_t>(c.known_in.size()),
@@ -206,7 +206,7 @@ CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEf
   const Value count = b.Param(added[0].type());
   for (size_t k = 1; k < added.size(); ++k) stacks.push_back(b.Param(added[k].type()));
   std::vector<Value> results = Inline(b, known, args);
-  const Value row = Min(count, FullLike(count, static_cast<double>(effects.kept - 1)));
+  const Value row = Min(count, FullLike(count, static_cast<double>(effects.num_kept - 1)));
   std::vector<Value> new_stacks;
   for (size_t k = 0; k < stacks.size(); ++k) {
     const DedupedResiduals::Source& s = effects.deduped.sources[effects.stacked[k]];
@@ -231,14 +231,15 @@ CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEf
 // left out, if any.
 FunctionRef EffectsOfIteration(const HeldEffects& effects, int num_consts, const Type& number) {
   const Function& unknown = *effects.pe.unknown;
-  const auto say = [](const Function& like, absl::Span<const Type> params,
-                      absl::FunctionRef<void(Builder&, const std::vector<Value>&)> emit) {
-    Builder b(like.scope, like.name);
-    std::vector<Value> args;
-    for (const Type& t : params) args.push_back(b.Param(t));
-    emit(b, args);
-    return b.Build({});
-  };
+  const auto function_without_results =
+      [](const Function& like, absl::Span<const Type> params,
+         absl::FunctionRef<void(Builder&, const std::vector<Value>&)> emit) {
+        Builder b(like.scope, like.name);
+        std::vector<Value> args;
+        for (const Type& t : params) args.push_back(b.Param(t));
+        emit(b, args);
+        return b.Build({});
+      };
   const std::vector<Type> residuals = unknown.param_types();
   Builder b(unknown.scope, unknown.name);
   std::vector<Value> consts, stacked;
@@ -251,21 +252,22 @@ FunctionRef EffectsOfIteration(const HeldEffects& effects, int num_consts, const
   for (size_t k = 0, c = 0, s = 0; k < residuals.size(); ++k)
     args.push_back(effects.IsConst(k, num_consts) ? consts[c++] : stacked[s++]);
 
-  const auto when = [&](Value condition, FunctionRef then, Values operands) {
-    const FunctionRef nothing = say(*then, TypesOf(operands), [](Builder&, const auto&) {});
+  const auto emit_if = [&](Value condition, FunctionRef then, Values operands) {
+    const FunctionRef nothing =
+        function_without_results(*then, TypesOf(operands), [](Builder&, const auto&) {});
     Case(Convert(condition, DType::kS32), {nothing, std::move(then)}, operands);
   };
-  const Value last = FullLike(index, static_cast<double>(effects.kept - 1));
+  const Value last = FullLike(index, static_cast<double>(effects.num_kept - 1));
   const Value is_last = Compare(index, last, "EQ");
-  const Value left_out = Sub(count, FullLike(count, static_cast<double>(effects.kept)));
+  const Value left_out = Sub(count, FullLike(count, static_cast<double>(effects.num_kept)));
   const Value some_left_out = Compare(left_out, FullLike(left_out, 0), "GT");
-  when(And(is_last, some_left_out),
-       say(unknown, TypesOf({left_out}),
-           [](Builder& in, const std::vector<Value>& n) {
-             DebugPrint(in, std::string(kTurnsLeftOut), n);
-           }),
-       {left_out});
-  when(Compare(index, count, "LT"), effects.pe.unknown, args);
+  emit_if(And(is_last, some_left_out),
+          function_without_results(unknown, TypesOf({left_out}),
+                                   [](Builder& in, const std::vector<Value>& n) {
+                                     DebugPrint(in, std::string(kTurnsLeftOut), n);
+                                   }),
+          {left_out});
+  emit_if(Compare(index, count, "LT"), effects.pe.unknown, args);
   return b.Build({Add(index, FullLike(index, 1))});
 }
 
@@ -291,7 +293,7 @@ void HoldWhileEffects(PartialEvalContext& c) {
   for (const Value& stack : loop.stacks) operands.push_back(c.residual(stack));
   Scan(c.unknown_b, EffectsOfIteration(effects, l.num_body_consts, count.type()), operands,
        num_consts,
-       /*num_carry=*/1, effects.kept, /*reverse=*/false);
+       /*num_carry=*/1, effects.num_kept, /*reverse=*/false);
 }
 
 // If the predicate is known, the known side runs the loop on the known carries. The unknown side
@@ -302,7 +304,7 @@ void WhilePartialEval(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size());
   const Function &predicate = *c.op.regions[0], &body = *c.op.regions[1];
   const auto [known, pe] =
-      SplitBody(body, l.num_body_consts, l.num_carry, ElementsAt(c.known, l.OfBody()));
+      SplitBody(body, l.num_body_consts, l.num_carry, ElementsAt(c.known, l.BodyOperands()));
   std::vector<bool> predicate_known = Part(c.known, 0, l.num_predicate_consts);
   for (int k = 0; k < l.num_carry; ++k) predicate_known.push_back(known[l.num_body_consts + k]);
   const PartialEvalResult pred = ValueOrThrow(PartialEval(predicate, predicate_known));
@@ -341,10 +343,10 @@ FunctionRef AnyHolds(const Function& batched_predicate) {
 }
 
 // Returns the body for a batch whose members end in different iterations. It runs for all members,
-// and those that have ended keep their carries. The params are the predicate's constants, the
+// and the members that have ended keep their carries. The params are the predicate's constants, the
 // body's constants and the carries.
-FunctionRef KeepEnded(const Function& predicate, const Function& body, int num_predicate_consts,
-                      int num_body_consts) {
+FunctionRef BodyKeepingEnded(const Function& predicate, const Function& body,
+                             int num_predicate_consts, int num_body_consts) {
   Builder b(body.scope, body.name);
   std::vector<Value> predicate_args, args;
   for (int i = 0; i < num_predicate_consts; ++i)
@@ -406,8 +408,8 @@ Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   // The body evaluates the predicate too, so it also takes the constants of the predicate.
   operands.insert(operands.begin() + l.body0(), c.in.begin(), c.in.begin() + l.body0());
   return {While(c.b, AnyHolds(*batched_predicate.fn),
-                KeepEnded(*batched_predicate.fn, *batched_body.fn, l.num_predicate_consts,
-                          l.num_body_consts),
+                BodyKeepingEnded(*batched_predicate.fn, *batched_body.fn, l.num_predicate_consts,
+                                 l.num_body_consts),
                 Concat(operands, carries), l.num_predicate_consts,
                 l.num_predicate_consts + l.num_body_consts),
           out_dims};
@@ -439,8 +441,8 @@ DataFlow WhileDataFlow(const InferContext& c) {
   const Layout l(c.attrs, c.in.size());
   RegionDataFlow predicate, body = EdgesOf(*c.regions[1], 0);
   for (int i = 0; i < c.regions[0]->num_params; ++i)
-    predicate.operands.push_back({l.OfPredicate()[i], i});
-  for (DataFlowEdge& e : body.operands) e.outer = l.OfBody()[e.inner];
+    predicate.operands.push_back({l.PredicateOperands()[i], i});
+  for (DataFlowEdge& e : body.operands) e.outer = l.BodyOperands()[e.inner];
   for (int k = 0; k < l.num_carry; ++k) body.carries.push_back({l.num_body_consts + k, k});
   DataFlow flow;
   flow.regions = {std::move(predicate), std::move(body)};

@@ -90,7 +90,7 @@ TEST(While, LinearizesToALoopThatRunsAgain) {
   ExpectNear(Eval(*lin.linear, args), {jvp.begin() + 2, jvp.end()}, 1e-12, "the tangent");
 }
 
-TEST(While, ReverseModeIsRefusedWithAWayOut) {
+TEST(While, ReverseModeIsRefused) {
   const Linearized lin = *Linearize(*Counted(), {false, true, false, true});
   std::vector<bool> linear(lin.linear->num_params, true);
   std::fill_n(linear.begin(), lin.num_residuals, false);
@@ -102,7 +102,7 @@ TEST(While, ReverseModeIsRefusedWithAWayOut) {
 }
 
 // A gradient passes beside a loop that no tangent enters.
-TEST(While, OfKnownValuesIsKnown) {
+TEST(While, ALoopOverKnownValuesIsKnown) {
   const std::vector<Type> carry = {S32(), F64({})};
   const FunctionRef predicate =
       Fn(carry, [](Builder&, const V& v) { return V{Compare(v[0], FullLike(v[0], 4), "LT")}; });
@@ -123,7 +123,7 @@ TEST(While, Batches) {
   CheckBatch(*f, {0, 0, 0, 0});
 }
 
-TEST(While, NestsOfTransforms) {
+TEST(While, NestedTransforms) {
   const FunctionRef f = Counted();
   const FunctionRef jvp = Jvp(*f, {false, true, false, true})->fn;
   CheckBatch(*jvp, {0, -1, -1, 1, -1, 0});
@@ -142,7 +142,7 @@ TEST(While, NestsOfTransforms) {
 }
 
 TEST(While, TypesMustAgree) {
-  const auto refused = [](const FunctionRef& predicate, const FunctionRef& body) {
+  const auto error_of = [](const FunctionRef& predicate, const FunctionRef& body) {
     return std::string(
         TryFn({}, {F64({3})},
               [&](Builder& b, const V& p) { return While(b, predicate, body, p, 0, 0); })
@@ -155,13 +155,13 @@ TEST(While, TypesMustAgree) {
   const FunctionRef holds = Fn({F64({3})}, [](Builder&, const V& v) {
     return V{Compare(ReduceSum(v[0], {0}), FullLike(ReduceSum(v[0], {0}), 0), "GT")};
   });
-  EXPECT_THAT(refused(same, same),
+  EXPECT_THAT(error_of(same, same),
               HasSubstr("cond_fun must return a boolean scalar, but got f64[3]"));
-  EXPECT_THAT(refused(holds, sum),
+  EXPECT_THAT(error_of(holds, sum),
               HasSubstr("while_loop body function carry input and carry output must have equal "
                         "types, but they differ: carry[0] has type f64[3] on input and f64[]"));
   const FunctionRef two = Fn({F64({3})}, [](Builder&, const V& v) { return V{v[0], v[0]}; });
-  EXPECT_THAT(refused(holds, two), HasSubstr("the 1 carries, but returns 2 values"));
+  EXPECT_THAT(error_of(holds, two), HasSubstr("the 1 carries, but returns 2 values"));
 }
 
 // Device d runs d iterations.
@@ -184,7 +184,7 @@ TEST(While, DevicesMayRunDifferentNumbersOfIterations) {
   EXPECT_THAT(Eval1(*f, {Array::Of(DType::kF64, {4}, {1, 1, 1, 1})}), ElementsAre(1, 2, 4, 8));
 }
 
-TEST(While, OneThatDoesNotEndIsCancelled) {
+TEST(While, AnEndlessLoopIsCancelled) {
   const FunctionRef always = Fn({S32()}, [](Builder& b, const V&) {
     return V{Constant(b, Array::Of(DType::kBool, {}, {1}))};
   });
