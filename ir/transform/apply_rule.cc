@@ -23,8 +23,8 @@ AxisSet Minus(const AxisSet& a, const AxisSet& b) {
 
 }  // namespace
 
-RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
-                    std::vector<Value> out) {
+RuleContext RuleContextOf(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
+                          std::vector<Value> out) {
   return RuleContext{b,
                      *op.def,
                      op.attrs,

@@ -11,8 +11,8 @@
 namespace tessera::ir::walk {
 
 // Returns `op` of `f` as its rules see it, with operands and results mapped into `b`.
-RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
-                    std::vector<Value> out);
+RuleContext RuleContextOf(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
+                          std::vector<Value> out);
 // Emits `op` on mapped operands.
 std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in);
 

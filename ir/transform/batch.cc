@@ -44,7 +44,7 @@ bool NamesAxis(const Op& op, const std::string& name) {
   const AxisList& axes = op.attrs.Strings("axes");
   return std::find(axes.begin(), axes.end(), name) != axes.end();
 }
-bool RegionsName(const Op& op, const std::string& name) {
+bool RegionsNameAxis(const Op& op, const std::string& name) {
   return !name.empty() &&
          std::any_of(op.regions.begin(), op.regions.end(), [&](const FunctionRef& region) {
            return AnyOp(*region, [&](const Function&, const Op& o) { return NamesAxis(o, name); });
@@ -95,7 +95,7 @@ struct BatchWalk {
     std::vector<Value> in = ElementsAt(env, op.operands);
     const std::vector<int> in_dims = ElementsAt(dims, op.operands);
     const bool along = NamesAxis(op, axis.name);
-    const bool alike = !along && !RegionsName(op, axis.name) &&
+    const bool alike = !along && !RegionsNameAxis(op, axis.name) &&
                        std::all_of(in_dims.begin(), in_dims.end(), [](int d) { return d < 0; });
     Batched out;
     if (alike) {
@@ -106,8 +106,9 @@ struct BatchWalk {
       ThrowRefused("Batching rule", *op.def, op.def->batch.reason, site);
     } else {
       // Ops that infer their varying axes themselves accept operands that vary differently.
-      if (op.def->varying.fn != ops::KeepInferredTypes) in = MatchCut(std::move(in), in_dims);
-      RuleContext c = walk::Context(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
+      if (op.def->varying.fn != ops::KeepInferredTypes) in = CastUnbatched(std::move(in), in_dims);
+      RuleContext c =
+          walk::RuleContextOf(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
       c.batch = axis;
       out = along                     ? op.def->batch_along(c, in_dims, axis.size)
             : op.def->batch.derived() ? derive::ElementwiseBatch(c, in_dims, axis.size)
@@ -122,7 +123,7 @@ struct BatchWalk {
 
   // Casts operands that are the same for the whole batch so that they vary like the batched
   // operands, over the axes that cut the batch.
-  std::vector<Value> MatchCut(std::vector<Value> in, const std::vector<int>& in_dims) {
+  std::vector<Value> CastUnbatched(std::vector<Value> in, const std::vector<int>& in_dims) {
     if (axis.spmd.empty()) return in;
     for (size_t i = 0; i < in.size(); ++i)
       if (in_dims[i] < 0) in[i] = Pvary(in[i], walk::MissingSpmdAxes(axis, in[i]));
@@ -132,7 +133,7 @@ struct BatchWalk {
   // Moves the batch dim of each result to where `force_out` wants it, or adds one to a result that
   // is the same for all members. The checks of out_axes are here because only now is it known which
   // results are batched.
-  BatchResult Finish(const std::vector<int>& force_out) {
+  BatchResult BuildResult(const std::vector<int>& force_out) {
     BatchResult out;
     std::vector<Value> results;
     for (size_t r = 0; r < f.results.size(); ++r) {
@@ -173,7 +174,7 @@ absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dim
         SiteScope site(w.b, f.sites[i]);
         w.Visit(f.ops[i], f.sites[i]);
       }
-      return w.Finish(force_out);
+      return w.BuildResult(force_out);
     });
   });
 }

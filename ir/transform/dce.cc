@@ -60,14 +60,14 @@ class Liveness {
   FunctionRef Build(absl::Span<const ValueId> params, absl::Span<const ValueId> results) const {
     Function g = f_;
     for (const auto& [i, state] : ops_)
-      if (IsLiveOp(f_.ops[i])) state.Reduce(&g.ops[i]);
+      if (IsLiveOp(f_.ops[i])) state.RemoveDead(&g.ops[i]);
     return walk::Extract(std::move(g), params, results);
   }
 
  private:
   // The state of an op with regions: which of its operands and results are kept.
-  struct Regions {
-    Regions(const Function& f, const Op& op)
+  struct OpWithRegions {
+    OpWithRegions(const Function& f, const Op& op)
         : flow(DataFlowOf(f, op)),
           operands(op.operands.size(), false),
           results(op.results.size(), false) {
@@ -84,7 +84,9 @@ class Liveness {
 
     // A result of a region that is not a result of the op belongs to a predicate, and is always
     // needed.
-    bool Wants(size_t k, size_t r) const { return result_of[k][r] < 0 || results[result_of[k][r]]; }
+    bool NeedsResult(size_t k, size_t r) const {
+      return result_of[k][r] < 0 || results[result_of[k][r]];
+    }
 
     // Spreads liveness through the op. `live` are the values of the function around the op.
     void Sweep(const Op& op, const Mask& live) {
@@ -96,7 +98,7 @@ class Liveness {
           const Function& region = *op.regions[k];
           bool more = !inner[k].swept();
           for (size_t r = 0; r < region.results.size(); ++r)
-            if (Wants(k, r) && inner[k].Mark(region.results[r])) more = true;
+            if (NeedsResult(k, r) && inner[k].Mark(region.results[r])) more = true;
           if (more) inner[k].Sweep();
           for (int p = 0; p < region.num_params; ++p)
             if (inner[k].IsLive(p) && operand_of[k][p] >= 0) operands[operand_of[k][p]] = true;
@@ -109,14 +111,14 @@ class Liveness {
       }
     }
 
-    void Reduce(Op* op) const {
+    void RemoveDead(Op* op) const {
       for (size_t k = 0; k < inner.size(); ++k) {
         const Function& region = *op->regions[k];
         std::vector<ValueId> params, kept;
         for (int p = 0; p < region.num_params; ++p)
           if (operand_of[k][p] >= 0 && operands[operand_of[k][p]]) params.push_back(p);
         for (size_t r = 0; r < region.results.size(); ++r)
-          if (Wants(k, r)) kept.push_back(region.results[r]);
+          if (NeedsResult(k, r)) kept.push_back(region.results[r]);
         op->regions[k] = inner[k].Build(params, kept);
       }
       if (op->def->keep) op->attrs = op->def->keep(op->attrs, operands, results);
@@ -141,7 +143,7 @@ class Liveness {
   Mask live_;
   bool swept_ = false;
   // The ops with regions, by their index.
-  std::map<size_t, Regions> ops_;
+  std::map<size_t, OpWithRegions> ops_;
 };
 
 }  // namespace

@@ -27,10 +27,10 @@ bool HasRules(const Function& f) {
   Throw(ErrorKind::kTypeError, std::move(text));
 }
 
-FunctionRef Dropped(const FunctionRef& f);
+FunctionRef WithoutRules(const FunctionRef& f);
 
 // Copies `f` into `b` without rules, with `env` in place of its params, and returns its results.
-std::vector<Value> InlineDropped(Builder& b, const Function& f, std::vector<Value> env) {
+std::vector<Value> InlineWithoutRules(Builder& b, const Function& f, std::vector<Value> env) {
   env.resize(f.types.size());
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
@@ -39,7 +39,7 @@ std::vector<Value> InlineDropped(Builder& b, const Function& f, std::vector<Valu
     std::vector<Value> out;
     if (!op.def->has_rules()) {
       std::vector<FunctionRef> regions;
-      for (const FunctionRef& region : op.regions) regions.push_back(Dropped(region));
+      for (const FunctionRef& region : op.regions) regions.push_back(WithoutRules(region));
       out = b.Emit(*op.def, in, op.attrs, std::move(regions));
     } else if (!op.def->has_planned_regions()) {
       ThrowNothingToRun(*op.def, f.sites[i]);
@@ -48,7 +48,7 @@ std::vector<Value> InlineDropped(Builder& b, const Function& f, std::vector<Valu
       const Function& body = *op.regions[0];
       std::vector<Value> args(body.num_params);
       for (const DataFlowEdge& e : edges.operands) args[e.inner] = in[e.outer];
-      const std::vector<Value> results = InlineDropped(b, body, std::move(args));
+      const std::vector<Value> results = InlineWithoutRules(b, body, std::move(args));
       out.resize(op.results.size());
       for (const DataFlowEdge& e : edges.results) out[e.outer] = results[e.inner];
     }
@@ -57,12 +57,12 @@ std::vector<Value> InlineDropped(Builder& b, const Function& f, std::vector<Valu
   return ElementsAt(env, f.results);
 }
 
-FunctionRef Dropped(const FunctionRef& f) {
+FunctionRef WithoutRules(const FunctionRef& f) {
   if (!HasRules(*f)) return f;
   Builder b(f->scope, f->name);
   std::vector<Value> params;
   for (const Type& t : f->param_types()) params.push_back(b.Param(t));
-  return b.Build(InlineDropped(b, *f, std::move(params)));
+  return b.Build(InlineWithoutRules(b, *f, std::move(params)));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ FunctionRef Dropped(const FunctionRef& f) {
 absl::StatusOr<FunctionRef> DropRules(FunctionRef f) {
   if (!HasRules(*f)) return f;
   // Dce removes the ops that only the rules needed.
-  return CatchStatusOr([&] { return Dce(*Dropped(f)); });
+  return CatchStatusOr([&] { return Dce(*WithoutRules(f)); });
 }
 
 }  // namespace tessera::ir

@@ -20,14 +20,14 @@ Value HasNan(Value x) {
   std::iota(dims.begin(), dims.end(), 0);
   return dims.empty() ? is_nan : ReduceOr(is_nan, dims);
 }
-Value Either(Value a, Value b) { return !a ? b : !b ? a : Or(a, b); }
+Value OrIfPresent(Value a, Value b) { return !a ? b : !b ? a : Or(a, b); }
 
 Value AnyOf(const std::vector<Value>& flags, const std::vector<ValueId>& which) {
   Value any;
-  for (const ValueId v : which) any = Either(any, flags[v]);
+  for (const ValueId v : which) any = OrIfPresent(any, flags[v]);
   return any;
 }
-std::vector<Value> Params(Builder& b, const Function& f) {
+std::vector<Value> AddParams(Builder& b, const Function& f) {
   std::vector<Value> params;
   for (const Type& t : f.param_types()) params.push_back(b.Param(t));
   return params;
@@ -37,17 +37,17 @@ std::vector<Value> Params(Builder& b, const Function& f) {
 
 FunctionRef WithNanFlag(const Function& f) {
   Builder b(f.scope, f.name);
-  std::vector<Value> results = Inline(b, f, Params(b, f));
+  std::vector<Value> results = Inline(b, f, AddParams(b, f));
   Value any;
-  for (const Value result : results) any = Either(any, HasNan(result));
+  for (const Value result : results) any = OrIfPresent(any, HasNan(result));
   results.push_back(any ? any : Constant(b, DType::kBool, 0));
   return b.Build(results);
 }
 
 // Copies f op by op and keeps, for each value, whether it has a NaN. An op is to blame if a result
-// has a NaN and no operand has. The search is itself a function of ops, so it runs where f runs and
-// only two numbers come back.
-FunctionRef FirstNan(const Function& f) {
+// has a NaN and no operand has one. The search is itself a function of ops, so it runs where f runs
+// and only two numbers come back.
+FunctionRef FirstNanFunction(const Function& f) {
   Builder b(f.scope, f.name);
   const Value none = Constant(b, DType::kS32, -1);
   const auto first_of = [&](Value first, Value flag, size_t index) {
@@ -56,7 +56,7 @@ FunctionRef FirstNan(const Function& f) {
     const Value is_first = And(Compare(first, none, "EQ"), flag);
     return Select(is_first, here, first);
   };
-  std::vector<Value> env = Params(b, f), flags;
+  std::vector<Value> env = AddParams(b, f), flags;
   Value first_op = none, first_param = none;
   for (size_t i = 0; i < env.size(); ++i) {
     flags.push_back(HasNan(env[i]));
@@ -73,10 +73,10 @@ FunctionRef FirstNan(const Function& f) {
       env[op.results[r]] = out[r];
       flags[op.results[r]] = HasNan(out[r]);
     }
-    Value made = AnyOf(flags, op.results);
-    const Value had = AnyOf(flags, op.operands);
-    if (made && had) made = And(made, Not(had));
-    first_op = first_of(first_op, made, i);
+    Value has_nan = AnyOf(flags, op.results);
+    const Value operand_has_nan = AnyOf(flags, op.operands);
+    if (has_nan && operand_has_nan) has_nan = And(has_nan, Not(operand_has_nan));
+    first_op = first_of(first_op, has_nan, i);
   }
   return b.Build({first_op, first_param});
 }

@@ -44,23 +44,23 @@ struct JvpWalk {
   void Visit(const Op& op, const Site& site) {
     std::vector<Value> in = ElementsAt(primal, op.operands);
     const std::vector<Value> dot = ElementsAt(tangent, op.operands);
-    const bool moves =
+    const bool has_tangent =
         std::any_of(dot.begin(), dot.end(), [](const Value& t) { return t.valid(); }) &&
         std::any_of(op.results.begin(), op.results.end(),
                     [&](ValueId r) { return IsInexact(f.types[r].dtype); });
     std::vector<Value> out, out_dot(op.results.size());
-    if (!moves) {
+    if (!has_tangent) {
       out = walk::EmitPlain(b, op, in);
     } else if (op.def->jvp.refused()) {
       ThrowRefused("Differentiation rule", *op.def, op.def->jvp.reason, site);
     } else if (op.def->jvp_emits_primals) {
-      out = op.def->jvp.fn(walk::Context(b, f, op, std::move(in), {}), dot);
+      out = op.def->jvp.fn(walk::RuleContextOf(b, f, op, std::move(in), {}), dot);
       TESSERA_CHECK_EQ(out.size(), 2 * op.results.size());
       out_dot.assign(out.begin() + op.results.size(), out.end());
       out.resize(op.results.size());
     } else {
       out = walk::EmitPlain(b, op, in);
-      const RuleContext c = walk::Context(b, f, op, std::move(in), out);
+      const RuleContext c = walk::RuleContextOf(b, f, op, std::move(in), out);
       out_dot = op.def->jvp.derived() ? derive::LinearJvp(c, dot) : op.def->jvp.fn(c, dot);
       TESSERA_CHECK_EQ(out_dot.size(), op.results.size());
     }
@@ -80,7 +80,7 @@ struct JvpWalk {
     }
   }
 
-  JvpResult Finish() {
+  JvpResult BuildResult() {
     JvpResult out;
     std::vector<Value> results = ElementsAt(primal, f.results);
     for (ValueId v : f.results) {
@@ -102,7 +102,7 @@ absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active
     return CatchStatusOr([&] {
       JvpWalk w(f);
       w.Run(active);
-      return w.Finish();
+      return w.BuildResult();
     });
   });
 }

@@ -22,7 +22,7 @@ MappedAxis Axis(int64_t size, std::string name, AxisList spmd = {}) {
   axis.spmd = std::move(spmd);
   return axis;
 }
-Scope Under(const MappedAxis& axis, Scope scope = {}) {
+Scope ScopeUnder(const MappedAxis& axis, Scope scope = {}) {
   scope.mapped.push_back(axis);
   return scope;
 }
@@ -32,16 +32,16 @@ bool Mentions(const Function& f, const std::string& axis) {
 
 // ---- The oracle: the same calls among devices. -------------------------------------------------
 
+constexpr int64_t kSize = 3;  // of axis i
 // Returns the mesh a=2, i=3, b=2, without i if that axis is mapped. Arguments have a leading dim
 // for each of these axes.
-constexpr int64_t kSize = 3;
-Mesh Devices(bool with_i) {
+Mesh DeviceMesh(bool with_i) {
   Mesh mesh{{{"a", 2}, {"i", kSize}, {"b", 2}}};
   if (!with_i) mesh.axes.erase(mesh.axes.begin() + 1);
   return mesh;
 }
 
-struct Exchange {
+struct CollectiveCall {
   std::string name;
   Dims member;  // the shape that the call sees
   std::function<Value(Value)> op;
@@ -75,8 +75,8 @@ FunctionRef OnDevices(const Mesh& mesh, const Type& arg, bool check_vma, const B
   });
 }
 
-// Returns the vmap of `op` over axis i, inside a body.
-Value Mapped(Builder& b, const Exchange& call, Value x) {
+// Returns the vmap of `call.op` over axis i, inside a body.
+Value VmapOf(Builder& b, const CollectiveCall& call, Value x) {
   const Type member = [&] {
     Type t = x.type();
     t.shape.erase(t.shape.begin());
@@ -84,7 +84,7 @@ Value Mapped(Builder& b, const Exchange& call, Value x) {
   }();
   const MappedAxis axis = Axis(kSize, "i");
   const FunctionRef f =
-      Fn(Under(axis, b.scope()), {member},
+      Fn(ScopeUnder(axis, b.scope()), {member},
          [&](Builder&, const std::vector<Value>& p) { return std::vector<Value>{call.op(p[0])}; });
   const Value arg = call.batched ? x : SliceInDim(x, 0, 0, 1);
   const BatchResult batched = ValueOrThrow(Batch(*f, {call.batched ? 0 : -1}, axis, {0}));
@@ -94,13 +94,13 @@ Value Mapped(Builder& b, const Exchange& call, Value x) {
 
 // Returns every collective over several lists of axes, each with members that differ and with
 // members that are all the same. The permutations cover full, partial and empty exchanges.
-std::vector<Exchange> Calls() {
+std::vector<CollectiveCall> CollectiveCalls() {
   const auto rotated = [](int64_t n) {
     std::vector<std::pair<int64_t, int64_t>> perm;
     for (int64_t k = 0; k < n; ++k) perm.emplace_back(k, (k + 1) % n);
     return perm;
   };
-  std::vector<Exchange> calls;
+  std::vector<CollectiveCall> calls;
   const std::vector<AxisList> lists = {{"i"},      {"a", "i"},      {"i", "a"},
                                        {"i", "b"}, {"a", "i", "b"}, {"b", "i", "a"}};
   for (const AxisList& axes : lists) {
@@ -144,17 +144,17 @@ std::vector<Exchange> Calls() {
 }
 
 // Compares each collective along a mapped axis with the same collective among devices.
-TEST(MappedAxis, CollectivesGiveWhatTheyGiveAmongDevices) {
-  for (const Exchange& call : Calls()) {
+TEST(MappedAxis, CollectivesGiveTheSameResultsAsAmongDevices) {
+  for (const CollectiveCall& call : CollectiveCalls()) {
     for (bool check_vma : {true, false}) {
       SCOPED_TRACE(call.name + (check_vma ? "" : ", unchecked"));
       const Type arg = F64(Cat<int64_t>({2, kSize, 2}, call.member));
-      const FunctionRef mapped =
-          OnDevices(Devices(false), arg, check_vma, [&](Builder& b, const std::vector<Value>& p) {
-            return std::vector<Value>{Mapped(b, call, p[0])};
-          });
+      const FunctionRef mapped = OnDevices(DeviceMesh(false), arg, check_vma,
+                                           [&](Builder& b, const std::vector<Value>& p) {
+                                             return std::vector<Value>{VmapOf(b, call, p[0])};
+                                           });
       const FunctionRef among = OnDevices(
-          Devices(true), arg, check_vma,
+          DeviceMesh(true), arg, check_vma,
           [&](Builder&, const std::vector<Value>& p) { return std::vector<Value>{call.op(p[0])}; });
       Array x = Random(arg, 7);
       // Gives all members the values of the first one.
@@ -174,8 +174,8 @@ TEST(MappedAxis, CollectivesGiveWhatTheyGiveAmongDevices) {
 // ---- Derivatives: psum transposes to psum, as among devices without check_vma. ------------------
 
 // Compares gradients that are taken inside the vmap with those taken on each device.
-TEST(MappedAxis, DerivativesInsideAreThoseAmongDevicesUnchecked) {
-  for (const Exchange& call : Calls()) {
+TEST(MappedAxis, DerivativesInsideEqualThoseAmongDevicesUnchecked) {
+  for (const CollectiveCall& call : CollectiveCalls()) {
     if (call.name.starts_with("pm")) continue;  // pmax and pmin are not differentiable
     SCOPED_TRACE(call.name);
     const auto grad = [&](Value x) {
@@ -189,15 +189,15 @@ TEST(MappedAxis, DerivativesInsideAreThoseAmongDevicesUnchecked) {
           });
       return Inline(x.builder(), *GradFn(*loss, {true}), {x})[0];
     };
-    const Exchange of_grad = {call.name, call.member, grad, true};
+    const CollectiveCall of_grad = {call.name, call.member, grad, true};
     const Type arg = F64(Cat<int64_t>({2, kSize, 2}, call.member));
     const Array x = Random(arg, 5);
     const FunctionRef mapped =
-        OnDevices(Devices(false), arg, false, [&](Builder& b, const std::vector<Value>& p) {
-          return std::vector<Value>{Mapped(b, of_grad, p[0])};
+        OnDevices(DeviceMesh(false), arg, false, [&](Builder& b, const std::vector<Value>& p) {
+          return std::vector<Value>{VmapOf(b, of_grad, p[0])};
         });
     const FunctionRef among = OnDevices(
-        Devices(true), arg, false,
+        DeviceMesh(true), arg, false,
         [&](Builder&, const std::vector<Value>& p) { return std::vector<Value>{grad(p[0])}; });
     ExpectNear(Eval(*mapped, {x}), Eval(*among, {x}), 1e-12, "mapped vs among devices");
   }
@@ -207,9 +207,9 @@ TEST(MappedAxis, DerivativesInsideAreThoseAmongDevicesUnchecked) {
 // All regions lose the axis from their scope.
 
 // The regions of loops, branches and calls either name the axis or are the same for all members.
-TEST(MappedAxis, RegionsThatNameItAreBatchedAndOthersAreNot) {
+TEST(MappedAxis, OnlyRegionsThatNameTheAxisAreBatched) {
   const MappedAxis axis = Axis(3, "i");
-  const Scope scope = Under(axis);
+  const Scope scope = ScopeUnder(axis);
   const Type s = F64({});
   const FunctionRef adds = Fn(scope, {s}, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{p[0] + Psum(p[0], {"i"})};
@@ -244,12 +244,12 @@ TEST(MappedAxis, RegionsThatNameItAreBatchedAndOthersAreNot) {
   EXPECT_THAT(out[5].ToDoubles(), ElementsAre(7, 8, 9));
 }
 
-TEST(MappedAxis, TheInnermostOfAName) {
+TEST(MappedAxis, ANameMeansTheInnermostAxis) {
   const MappedAxis outer = Axis(2, "i"), inner = Axis(3, "i");
-  const Scope around = Under(outer);
+  const Scope around = ScopeUnder(outer);
   const FunctionRef f = Fn(around, {F64({3})}, [&](Builder& b, const std::vector<Value>& p) {
     const FunctionRef member =
-        Fn(Under(inner, around), {F64({})}, [](Builder&, const std::vector<Value>& q) {
+        Fn(ScopeUnder(inner, around), {F64({})}, [](Builder&, const std::vector<Value>& q) {
           return std::vector<Value>{Psum(q[0], {"i"})};
         });
     const std::vector<Value> rows = Inline(b, *Batch(*member, {0}, inner, {0})->fn, p);
@@ -266,9 +266,9 @@ TEST(MappedAxis, TheInnermostOfAName) {
 // Some are errors about axes that must not leave the body.
 
 // Each refusal comes with its reason and with words that tell the user what to do.
-TEST(MappedAxis, RefusesWhatItDoesNotDo) {
+TEST(MappedAxis, UnsupportedCallsAreRefused) {
   const MappedAxis axis = Axis(2, "i");
-  const Scope scope = Under(axis, MeshScope({{"d", 2, AxisType::kManual}}));
+  const Scope scope = ScopeUnder(axis, MeshScope({{"d", 2, AxisType::kManual}}));
   const auto permuted = Fn(scope, {Varying(F64({}), {"d"})}, [](Builder&, const auto& p) {
     return std::vector<Value>{Ppermute(p[0], {"i", "d"}, {{0, 1}})};
   });
@@ -299,19 +299,19 @@ TEST(MappedAxis, RefusesWhatItDoesNotDo) {
   EXPECT_THAT(std::string(twice.status().message()), HasSubstr("named twice"));
 }
 
-TEST(MappedAxis, NoneMustMapWhatDiffers) {
+TEST(MappedAxis, OutAxesNoneNeedsAnUnbatchedResult) {
   const MappedAxis axis = Axis(2, "i");
   const auto f =
-      Fn(Under(axis), {F64({})}, [](Builder&, const std::vector<Value>& p) { return p; });
+      Fn(ScopeUnder(axis), {F64({})}, [](Builder&, const std::vector<Value>& p) { return p; });
   EXPECT_THAT(std::string(Batch(*f, {0}, axis, {-1}).status().message()),
               HasSubstr("has mapped output 0 (axis_name=i) but out_axes is None"));
 }
 
 // A body that has not been batched is not a program: no reader makes one, and client and server
 // refuse it.
-TEST(MappedAxis, NoProgramHasOne) {
+TEST(MappedAxis, AProgramMustNotHaveMappedAxes) {
   const MappedAxis axis = Axis(2, "i");
-  const FunctionRef f = Fn(Under(axis), {F64({2})}, [](Builder&, const std::vector<Value>& p) {
+  const FunctionRef f = Fn(ScopeUnder(axis), {F64({2})}, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{Psum(p[0], {"i"})};
   });
   const Program program{kOpset, f, {}, {}};
@@ -337,9 +337,9 @@ TEST(MappedAxis, NoProgramHasOne) {
 // ---- spmd: the batch is cut over axes of the mesh. ----------------------------------------------
 
 // Returns the vmap of a shard_map over x and y whose body is `call` on blocks of shape `member`.
-FunctionRef OfShardMap(const Exchange& call, AxisList spmd, bool check_vma) {
+FunctionRef VmapOfShardMap(const CollectiveCall& call, AxisList spmd, bool check_vma) {
   const MappedAxis axis = Axis(4, "i", std::move(spmd));
-  const Scope outer = Under(axis, MeshScope({{"x", 2}, {"y", 2}}));
+  const Scope outer = ScopeUnder(axis, MeshScope({{"x", 2}, {"y", 2}}));
   const AxisList manual = {"x", "y"};
   const Specs specs = {P({{"y"}})};
   const Type arg = F64(Cat<int64_t>({2}, call.member));
@@ -366,7 +366,7 @@ TEST(Spmd, CutsTheBatchOfShardMaps) {
     const Value start = FullLike(x, 0.5);
     return Scan(b, step, {x, start}, 1, 1, 2)[0];
   };
-  std::vector<Exchange> calls = {
+  std::vector<CollectiveCall> calls = {
       {"elementwise with what is the same for all",
        {3},
        [](Value x) { return x * Iota(x.builder(), DType::kF64, {3}, 0) + Sin(x); }},
@@ -411,11 +411,11 @@ TEST(Spmd, CutsTheBatchOfShardMaps) {
          return x * BroadcastInDim(index, {3}, {});
        }},
   };
-  for (const Exchange& call : calls) {
+  for (const CollectiveCall& call : calls) {
     for (bool check_vma : {true, false}) {
       SCOPED_TRACE(call.name + (check_vma ? "" : ", unchecked"));
-      const FunctionRef cut = OfShardMap(call, {"x"}, check_vma);
-      const FunctionRef whole = OfShardMap(call, {}, check_vma);
+      const FunctionRef cut = VmapOfShardMap(call, {"x"}, check_vma);
+      const FunctionRef whole = VmapOfShardMap(call, {}, check_vma);
       TESSERA_EXPECT_OK(VerifyFunction(*cut));
       if (call.batched) {
         EXPECT_THAT(PrintFunction(*cut), HasSubstr("in_specs=specs[P('x', 'y')]"));
@@ -427,9 +427,9 @@ TEST(Spmd, CutsTheBatchOfShardMaps) {
   }
 }
 
-TEST(Spmd, DerivativesOfWhatIsTheSameForAll) {
+TEST(Spmd, DerivativesOfAnUnbatchedArgument) {
   const MappedAxis axis = Axis(4, "", {"x"});
-  const Scope outer = Under(axis, MeshScope({{"x", 2}, {"y", 2}}));
+  const Scope outer = ScopeUnder(axis, MeshScope({{"x", 2}, {"y", 2}}));
   const Specs in = {P({{"y"}}), P({{"y"}})}, out = {P({{"y"}})};
   const std::vector<Type> args = {F64({4}), F64({4})};
   const FunctionRef f = Fn(outer, args, [&](Builder& b, const std::vector<Value>& p) {
@@ -442,9 +442,9 @@ TEST(Spmd, DerivativesOfWhatIsTheSameForAll) {
   CheckDerivatives(*batched, 2, 1e-5);
 }
 
-TEST(Spmd, ConstraintsGetItAndNamesAreUsedOnce) {
+TEST(Spmd, ConstraintsGetTheSpmdAxisOnce) {
   const MappedAxis axis = Axis(4, "", {"x"});
-  const Scope scope = Under(axis, MeshScope({{"x", 2}, {"y", 2}}));
+  const Scope scope = ScopeUnder(axis, MeshScope({{"x", 2}, {"y", 2}}));
   const auto constrained = [&](PartitionSpec spec) {
     return Fn(scope, {F64({4})}, [&](Builder&, const std::vector<Value>& p) {
       return std::vector<Value>{ShardingConstraint(p[0], spec)};
@@ -460,7 +460,7 @@ TEST(Spmd, ConstraintsGetItAndNamesAreUsedOnce) {
               HasSubstr("vmap spmd_axis_name ('x') cannot appear in with_sharding_constraint spec, "
                         "but got spec P('x')"));
   const MappedAxis unknown = Axis(4, "", {"q"});
-  const FunctionRef plain = Fn(Under(unknown, MeshScope({{"x", 2}, {"y", 2}})), {F64({4})},
+  const FunctionRef plain = Fn(ScopeUnder(unknown, MeshScope({{"x", 2}, {"y", 2}})), {F64({4})},
                                [](Builder&, const std::vector<Value>& p) {
                                  return std::vector<Value>{ShardingConstraint(p[0], P({{"y"}}))};
                                });
@@ -468,9 +468,9 @@ TEST(Spmd, ConstraintsGetItAndNamesAreUsedOnce) {
               HasSubstr("Resource axis: q of P('q', 'y') is not found in mesh"));
 }
 
-TEST(Spmd, ShardMapsMayNotNameIt) {
+TEST(Spmd, ShardMapSpecsMustNotNameTheSpmdAxis) {
   const MappedAxis axis = Axis(3, "", {"x"});
-  const Scope scope = Under(axis, MeshScope({{"x", 2}, {"y", 2}}));
+  const Scope scope = ScopeUnder(axis, MeshScope({{"x", 2}, {"y", 2}}));
   const auto mapped = [&](const Specs& in, const Specs& out) {
     return TryFn(scope, {F64({4})}, [&](Builder& b, const std::vector<Value>& p) {
       const FunctionRef body = Fn(ManualScope(scope, {"x", "y"}, false),
@@ -489,7 +489,7 @@ TEST(Spmd, ShardMapsMayNotNameIt) {
 }
 
 TEST(MappedAxis, AnAxisOfTheMeshIsNotManualUnderAVmapOfItsName) {
-  const Scope scope = Under(Axis(3, "x"), MeshScope({{"x", 2}}));
+  const Scope scope = ScopeUnder(Axis(3, "x"), MeshScope({{"x", 2}}));
   const auto f = TryFn(scope, {F64({4})}, [&](Builder& b, const std::vector<Value>& p) {
     const FunctionRef body = Fn(ManualScope(scope, {"x"}, true), {Varying(F64({2}), {"x"})},
                                 [](Builder&, const std::vector<Value>& q) { return q; });

@@ -116,7 +116,7 @@ class Splitter {
                          std::move(known),
                          ElementsAt(known_, op.operands),
                          [&](int operand) { return OnUnknownSide(op.operands[operand]); },
-                         [&](Value v) { return Residual(v); },
+                         [&](Value v) { return ResidualParam(v); },
                          options_,
                          std::vector<Value>(op.results.size()),
                          std::vector<Value>(op.results.size())};
@@ -133,27 +133,27 @@ class Splitter {
     for (size_t r = 0; r < op.results.size(); ++r) (*env)[op.results[r]] = values[r];
   }
 
-  Value OnUnknownSide(ValueId v) { return known_[v] ? Residual(known_[v]) : unknown_[v]; }
+  Value OnUnknownSide(ValueId v) { return known_[v] ? ResidualParam(known_[v]) : unknown_[v]; }
 
-  Value Residual(Value v) {
-    if (auto it = crossed_.find(v.id()); it != crossed_.end()) return it->second;
+  Value ResidualParam(Value v) {
+    if (auto it = counterparts_.find(v.id()); it != counterparts_.end()) return it->second;
     if (IsConstant(v)) return Rematerialize(v);
     const Value param = unknown_b_.Param(v.type());
     residuals_.push_back(v);
-    residual_params_.push_back(num_params_unknown_side());
-    return crossed_[v.id()] = param;
+    residual_params_.push_back(last_unknown_param());
+    return counterparts_[v.id()] = param;
   }
-  int num_params_unknown_side() const {
+  int last_unknown_param() const {
     return num_unknown_params_ + static_cast<int>(residuals_.size()) - 1;
   }
 
   Value Rematerialize(Value v) {
     const Op& op = *known_b_.DefiningOp(v);
     std::vector<Value> in;
-    for (ValueId o : op.operands) in.push_back(Residual(Value(&known_b_, o)));
+    for (ValueId o : op.operands) in.push_back(ResidualParam(Value(&known_b_, o)));
     const std::vector<Value> out = walk::EmitPlain(unknown_b_, op, in);
-    for (size_t r = 0; r < out.size(); ++r) crossed_[op.results[r]] = out[r];
-    return crossed_.at(v.id());
+    for (size_t r = 0; r < out.size(); ++r) counterparts_[op.results[r]] = out[r];
+    return counterparts_.at(v.id());
   }
 
   // Returns whether `v` is made of constants by cheap ops, so that it is better computed again than
@@ -176,9 +176,10 @@ class Splitter {
   // The counterparts of each source value. A value may be on both sides.
   std::vector<Value> known_, unknown_;
   int num_unknown_params_ = 0;
-  std::vector<Value> residuals_;                // values of known_b_
-  std::vector<int> residual_params_;            // their positions among the params of unknown_b_
-  std::unordered_map<ValueId, Value> crossed_;  // maps values of known_b_ to values of unknown_b_
+  std::vector<Value> residuals_;      // values of known_b_
+  std::vector<int> residual_params_;  // their positions among the params of unknown_b_
+  // Maps values of known_b_ to values of unknown_b_.
+  std::unordered_map<ValueId, Value> counterparts_;
   std::unordered_map<ValueId, bool> constant_;
 };
 

@@ -1,7 +1,7 @@
 // Infers the types of a body again in another scope, including its regions. Each param of a region
 // keeps its relation to its operand; the types of derivative rules follow from the op's rule
 // `rule_params`. Computations of scalars do not depend on the scope and stay as they are.
-// MapComputation, which applies a computation to whole arrays, uses it.
+// MapComputation uses Rescope to apply a computation to whole arrays.
 #include <algorithm>
 #include <utility>
 

@@ -15,15 +15,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Returns the number of ops called `name`, including those in regions.
-int CountOf(const Function& f, std::string_view name) {
+int CountNamed(const Function& f, std::string_view name) {
   int n = 0;
   for (const Op& op : f.ops) {
     n += op.def->name == name;
-    for (const FunctionRef& r : op.regions) n += CountOf(*r, name);
+    for (const FunctionRef& r : op.regions) n += CountNamed(*r, name);
   }
   return n;
 }
-const Op* FirstOf(const Function& f, std::string_view name) {
+const Op* FirstOpNamed(const Function& f, std::string_view name) {
   for (const Op& op : f.ops)
     if (op.def->name == name) return &op;
   return nullptr;
@@ -55,7 +55,7 @@ TEST(Jvp, SymbolicZerosAreNotBuilt) {
   });
   const JvpResult r = *Jvp(*f, {true, false});
   EXPECT_THAT(r.out_active, ElementsAre(true, false));
-  EXPECT_EQ(CountOf(*r.fn, "multiply"), 0);
+  EXPECT_EQ(CountNamed(*r.fn, "multiply"), 0);
   // With `instantiate` the tangent exists and is zeros.
   const JvpResult full = *Jvp(*f, {true, false}, /*instantiate=*/true);
   EXPECT_THAT(full.out_active, ElementsAre(true, true));
@@ -74,7 +74,7 @@ TEST(PartialEval, KeepsOnlyResidualsThatAreUsed) {
   EXPECT_THAT(pe.out_known, ElementsAre(true, false));
   EXPECT_EQ(pe.num_residuals, 1);
   EXPECT_EQ(pe.known->results[0], pe.known->results[1]);
-  EXPECT_EQ(CountOf(*pe.known, "exponential"), 0);
+  EXPECT_EQ(CountNamed(*pe.known, "exponential"), 0);
 }
 
 TEST(PartialEval, ConstantsAreComputedAgain) {
@@ -124,7 +124,7 @@ TEST(Batch, OfStraightLineCode) {
   CheckBatch(*Mlp(), {-1, -1, 1});
 }
 
-TEST(Batch, PutsResultsWhereAsked) {
+TEST(Batch, PutsBatchDimsWhereForced) {
   const FunctionRef f = Fn({F64({2}), F64({4})}, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{Sin(p[0]), Cos(p[1])};
   });
@@ -143,7 +143,7 @@ TEST(Nests, BatchOfVjpAndVjpOfBatch) {
 
 // ---- call and checkpoint. ----
 
-FunctionRef Called() {
+FunctionRef FnWithCall() {
   const FunctionRef g = Fn({F64({3}), F64({3}), MakeType(DType::kS32, {})},
                            [](Builder&, const std::vector<Value>& p) {
                              return std::vector<Value>{Sin(p[0]) * p[1], p[0], p[2], Exp(p[1])};
@@ -155,8 +155,8 @@ FunctionRef Called() {
             });
 }
 
-TEST(Call, Derivatives) { CheckDerivatives(*Called(), 2); }
-TEST(Call, Batches) { CheckBatch(*Called(), {1, -1, 0}); }
+TEST(Call, Derivatives) { CheckDerivatives(*FnWithCall(), 2); }
+TEST(Call, Batches) { CheckBatch(*FnWithCall(), {1, -1, 0}); }
 
 TEST(Call, ArgumentsMustFit) {
   const FunctionRef g = Fn({F64({3})}, [](Builder&, const std::vector<Value>& p) { return p; });
@@ -166,7 +166,7 @@ TEST(Call, ArgumentsMustFit) {
   EXPECT_THAT(std::string(f.status().message()), HasSubstr("argument 0 has type f64[2]"));
 }
 
-FunctionRef Remat() {
+FunctionRef FnWithCheckpoint() {
   const FunctionRef g = Fn({F64({3}), F64({3})}, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{Sin(Sin(Sin(p[0])) * p[1])};
   });
@@ -175,10 +175,10 @@ FunctionRef Remat() {
   });
 }
 
-TEST(Checkpoint, Derivatives) { CheckDerivatives(*Remat(), 2, 1e-5); }
-TEST(Checkpoint, Batches) { CheckBatch(*Remat(), {0, 1}); }
+TEST(Checkpoint, Derivatives) { CheckDerivatives(*FnWithCheckpoint(), 2, 1e-5); }
+TEST(Checkpoint, Batches) { CheckBatch(*FnWithCheckpoint(), {0, 1}); }
 
-TEST(Checkpoint, KeepsItsInputsOnlyAndComputesAgain) {
+TEST(Checkpoint, KeepsOnlyItsInputsAndRecomputes) {
   const FunctionRef g = Fn({F64({3}), F64({3})}, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{Sin(Sin(Sin(p[0])) * p[1])};
   });
@@ -188,12 +188,12 @@ TEST(Checkpoint, KeepsItsInputsOnlyAndComputesAgain) {
   const Linearized lin = *Linearize(*f, {true, true});
   EXPECT_EQ(lin.num_residuals, 2);
   for (int k = 0; k < 2; ++k) EXPECT_LT(lin.forward->results[1 + k], lin.forward->num_params);
-  EXPECT_EQ(CountOf(*lin.forward, "cosine"), 0);
-  EXPECT_GE(CountOf(*lin.linear, "sine"), 2);
-  EXPECT_EQ(CountOf(*lin.linear, "checkpoint"), 1);
+  EXPECT_EQ(CountNamed(*lin.forward, "cosine"), 0);
+  EXPECT_GE(CountNamed(*lin.linear, "sine"), 2);
+  EXPECT_EQ(CountNamed(*lin.linear, "checkpoint"), 1);
   // Without a checkpoint, the values that the tangent needs are kept.
   const Linearized plain = *Linearize(*g, {true, true});
-  EXPECT_EQ(CountOf(*plain.linear, "sine"), 0);
+  EXPECT_EQ(CountNamed(*plain.linear, "sine"), 0);
 }
 
 TEST(OptimizationBarrier, IsLinearAndTransparent) {
@@ -246,7 +246,7 @@ TEST(Scan, Derivatives) {
   CheckDerivatives(*Rnn(true), 2, 1e-5);
 }
 
-TEST(Scan, OfLengthZeroPassesTheCarry) {
+TEST(Scan, LengthZeroReturnsTheInitialCarry) {
   const FunctionRef f = Rnn(false, 0);
   const auto x = RandomArgs(f->param_types(), 1);
   EXPECT_EQ(Eval(*f, x)[0].ToDoubles(), x[2].ToDoubles());
@@ -261,7 +261,7 @@ TEST(Scan, Batches) {
   CheckBatch(*Rnn(false), {-1, -1, -1, 0, 2});
 }
 
-TEST(Scan, NestsOfTransforms) {
+TEST(Scan, NestedTransforms) {
   const FunctionRef f = Rnn(false);
   CheckDerivatives(*Batch(*f, {-1, -1, 0, -1, 1}, 3)->fn);
   CheckBatch(*VjpFn(*f, InexactParams(*f)), {0, -1, -1, -1, 1, 0, -1});
@@ -289,10 +289,10 @@ TEST(Scan, LoopInvariantResidualsAreNotStacked) {
     (types[r].rank() > 0 && types[r].shape[0] == 4 ? stacked : plain)++;
   EXPECT_GE(plain, 2);
   EXPECT_LE(stacked, 4);
-  const Op* loop = FirstOf(*lin.forward, "scan");
+  const Op* loop = FirstOpNamed(*lin.forward, "scan");
   ASSERT_NE(loop, nullptr);
-  EXPECT_EQ(CountOf(*loop->regions[0], "sine"), 0) << PrintFunction(*lin.forward);
-  EXPECT_GE(CountOf(*lin.forward, "sine"), 1);
+  EXPECT_EQ(CountNamed(*loop->regions[0], "sine"), 0) << PrintFunction(*lin.forward);
+  EXPECT_GE(CountNamed(*lin.forward, "sine"), 1);
 }
 
 TEST(Scan, NestedAndUnderCheckpoint) {
@@ -344,7 +344,7 @@ TEST(Scan, CarryTypesMustAgree) {
               HasSubstr("scan function carry input and carry output must have equal types"));
 }
 
-TEST(Scan, OperandsMustHaveTheLength) {
+TEST(Scan, ScannedOperandsMustHaveTheLength) {
   const FunctionRef step = Fn({F64({})}, [](Builder&, const std::vector<Value>& p) { return p; });
   const auto f = TryFn({}, {F64({4})}, [&](Builder& b, const std::vector<Value>& p) {
     return Scan(b, step, p, 0, 0, 3);
@@ -382,9 +382,9 @@ TEST(Dce, ReachesIntoLoops) {
   std::vector<bool> kept;
   const FunctionRef g = Dce(*f, /*keep_params=*/false, &kept);
   EXPECT_THAT(kept, ElementsAre(true, false, true, false, true, false));
-  const Op& loop = *FirstOf(*g, "scan");
+  const Op& loop = *FirstOpNamed(*g, "scan");
   EXPECT_EQ(loop.results.size(), 1u);
-  EXPECT_EQ(CountOf(*g, "sine") + CountOf(*g, "exponential") + CountOf(*g, "cosine"), 0);
+  EXPECT_EQ(CountNamed(*g, "sine") + CountNamed(*g, "exponential") + CountNamed(*g, "cosine"), 0);
   const auto x = RandomArgs(f->param_types(), 1);
   ExpectNear(Eval(*g, {x[0], x[2], x[4]}), Eval(*f, x), 0, "without dead code");
   // The wanted result depends on the second carry, and that one on the first.
@@ -393,7 +393,7 @@ TEST(Dce, ReachesIntoLoops) {
   });
   const FunctionRef rest = Dce(*both, /*keep_params=*/false, &kept);
   EXPECT_THAT(kept, ElementsAre(true, true, true, true, true, true));
-  EXPECT_EQ(CountOf(*rest, "exponential"), 0);
+  EXPECT_EQ(CountNamed(*rest, "exponential"), 0);
   ExpectNear(Eval(*rest, x), Eval(*both, x), 0, "without dead code");
 }
 
@@ -407,7 +407,7 @@ TEST(Dce, ReachesIntoEveryOpWithRegions) {
     std::vector<bool> kept;
     const FunctionRef g = Dce(*f, /*keep_params=*/false, &kept);
     EXPECT_THAT(kept, ElementsAre(true, false)) << PrintFunction(*g);
-    EXPECT_EQ(CountOf(*g, "exponential"), 0) << PrintFunction(*g);
+    EXPECT_EQ(CountNamed(*g, "exponential"), 0) << PrintFunction(*g);
     const auto x = RandomArgs(two, 1);
     ExpectNear(Eval(*g, {x[0]}), Eval(*f, x), 0, "without dead code");
   };
@@ -434,7 +434,7 @@ TEST(Dce, ReachesIntoEveryOpWithRegions) {
 }
 
 // In this nest each carry needs the next one, so the set of wanted values grows again and again.
-TEST(Dce, OfADeepNestIsDoneInTime) {
+TEST(Dce, ADeepNestEndsInTime) {
   constexpr int kDepth = 24, kChain = 12;
   using V = std::vector<Value>;
   const std::vector<Type> carries(kChain, F64({}));
@@ -454,7 +454,7 @@ TEST(Dce, OfADeepNestIsDoneInTime) {
   EXPECT_LT(CountOps(*g), CountOps(*f));
 }
 
-TEST(Dce, KeepsTheSpecsOfWhatRemains) {
+TEST(Dce, KeepsTheSpecsOfRemainingOperandsAndResults) {
   const Scope outer = MeshScope({{"i", 2, AxisType::kAuto}});
   const Scope inner = MeshScope({{"i", 2, AxisType::kManual}});
   using V = std::vector<Value>;
@@ -468,13 +468,13 @@ TEST(Dce, KeepsTheSpecsOfWhatRemains) {
       return V{ManualComputation(b, body, p, {on_i, {}}, {on_i, {}}, {"i"})[result]};
     });
     const FunctionRef g = Dce(*f, /*keep_params=*/false);
-    EXPECT_EQ(CountOf(*g, result == 0 ? "cosine" : "sine"), 0);
+    EXPECT_EQ(CountNamed(*g, result == 0 ? "cosine" : "sine"), 0);
     const auto x = RandomArgs(f->param_types(), 1);
     ExpectNear(Eval(*g, {x[result]}), Eval(*f, x), 0, "without dead code");
   }
 }
 
-TEST(Rescope, CastsWhereOperandsPartAndFollowsRegions) {
+TEST(Rescope, CastsOperandsThatVaryDifferentlyAlsoInRegions) {
   const Scope logical = MeshScope({{"x", 2, AxisType::kAuto}});
   const Scope manual = MeshScope({{"x", 2, AxisType::kManual}});
   const FunctionRef step =
@@ -490,7 +490,7 @@ TEST(Rescope, CastsWhereOperandsPartAndFollowsRegions) {
   ASSERT_THAT(g, IsOk());
   EXPECT_EQ((*g)->result_types()[0].ToString(), "f32[2]{V:x}");
   EXPECT_EQ((*g)->result_types()[1].ToString(), "f32[3,2]{V:x}");
-  EXPECT_EQ(CountOf(**g, "pvary"), 2);
+  EXPECT_EQ(CountNamed(**g, "pvary"), 2);
 }
 
 TEST(Refusals, PmaxHasNoDerivative) {

@@ -83,8 +83,8 @@ class BackwardPass {
     if (!op.def->transpose.written())
       ThrowRefused("Transpose rule (for reverse-mode differentiation)", *op.def,
                    op.def->transpose.reason, site);
-    const RuleContext c = walk::Context(b_, f_, op, ElementsAt(env_, op.operands),
-                                        std::vector<Value>(op.results.size()));
+    const RuleContext c = walk::RuleContextOf(b_, f_, op, ElementsAt(env_, op.operands),
+                                              std::vector<Value>(op.results.size()));
     const std::vector<Value> out = op.def->transpose.fn(c, ct, ElementsAt(linear_, op.operands));
     TESSERA_CHECK_EQ(out.size(), op.operands.size());
     for (size_t k = 0; k < out.size(); ++k) Accumulate(op.operands[k], out[k]);
