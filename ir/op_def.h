@@ -471,10 +471,10 @@ namespace derive {
 absl::Status ShardingByFactors(const InferContext&, std::vector<Type>* out);
 absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
 // The two parts of VaryingAllEqual. CheckVaryingEqual checks that all operands vary over the same
-// axes. ReducedOf returns the axes along which operands are reduced; along these each operand must
-// be reduced or unreduced.
+// axes. CommonReducedAxes returns the axes along which operands are reduced; along these each
+// operand must be reduced or unreduced.
 absl::Status CheckVaryingEqual(const InferContext&);
-absl::StatusOr<AxisSet> ReducedOf(const InferContext&);
+absl::StatusOr<AxisSet> CommonReducedAxes(const InferContext&);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 // Evaluates an op that has an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);

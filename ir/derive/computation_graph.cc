@@ -22,7 +22,7 @@ class Inliner {
  public:
   // Appends the nodes for the results of `f` on these arguments. Returns false if `f` has no scalar
   // form.
-  bool Run(const Function& f, const std::vector<int>& args, std::vector<int>* results) {
+  bool Inline(const Function& f, const std::vector<int>& args, std::vector<int>* results) {
     std::vector<int> env(f.types.size(), -1);
     std::copy(args.begin(), args.end(), env.begin());
     for (const Op& op : f.ops) {
@@ -38,7 +38,7 @@ class Inliner {
   int Input(int param, DType dtype) {
     return graph_.Add(ScalarPrim::kInput, dtype, {}, static_cast<double>(param));
   }
-  ScalarGraph Take(std::vector<int> roots) {
+  ScalarGraph BuildGraph(std::vector<int> roots) {
     graph_.roots = std::move(roots);
     return Canonical(graph_);
   }
@@ -110,7 +110,7 @@ class Inliner {
     const Function& body = *op.regions[0];
     std::vector<int> args(body.num_params, -1), inner;
     for (const DataFlowEdge& edge : flow.regions[0].operands) args[edge.inner] = in[edge.outer];
-    if (!Run(body, args, &inner)) return false;
+    if (!Inline(body, args, &inner)) return false;
     out->assign(op.results.size(), -1);
     for (const DataFlowEdge& edge : flow.regions[0].results) (*out)[edge.outer] = inner[edge.inner];
     return true;
@@ -143,8 +143,8 @@ std::optional<ScalarGraph> GraphOf(const Function& f) {
     if (!IsComputable(f.types[i].dtype)) return std::nullopt;
     params.push_back(inliner.Input(i, f.types[i].dtype));
   }
-  if (!inliner.Run(f, params, &roots)) return std::nullopt;
-  return inliner.Take(std::move(roots));
+  if (!inliner.Inline(f, params, &roots)) return std::nullopt;
+  return inliner.BuildGraph(std::move(roots));
 }
 
 // Weighs a primitive by the instructions that it takes: divisions and roots a few, functions many.

@@ -34,7 +34,7 @@ TEST(GraphOf, HasTheOpsAndConstants) {
 }
 
 // The length is bounded by the rows, by the number of reads of a kernel, and by its computation.
-TEST(RunLength, IsAPowerOfTwoThatAKernelBears) {
+TEST(RunLength, IsAPowerOfTwoWithinTheKernelBounds) {
   const auto graph_of = [](int operands, int nodes) {
     ScalarGraph graph;
     graph.nodes.resize(nodes);
@@ -73,7 +73,7 @@ TEST(GraphOf, InlinesCalls) {
             "%0 = Input 1 : s32\n%1 = Add %0, %0 : s32\nreturn %1\n");
 }
 
-TEST(GraphOf, IsNoneOfWhatHasNoScalarForm) {
+TEST(GraphOf, FunctionsWithoutAScalarFormHaveNoGraph) {
   const Type f32 = MakeType(DType::kF32, {});
   const FunctionRef positive =
       Fn({f32}, [](Builder&, const V& v) { return V{Compare(v[0], FullLike(v[0], 0), "GT")}; });

@@ -37,12 +37,12 @@ Offsets OffsetsOf(const Dims& sizes, Strides strides) {
   return offsets;
 }
 
-// The offsets of the elements. The element of a at (b, m, k) is at a_batch[b] + a_m[m] + a_k[k],
-// and so on.
-struct Places {
+// The offsets of the elements of a, b and c. The element of a at (b, m, k) is at a_batch[b] +
+// a_m[m] + a_k[k], and so on.
+struct ElementOffsets {
   Offsets a_batch, a_m, a_k, b_batch, b_k, b_n, c_batch, c_m, c_n;
 
-  explicit Places(const ContractionMap& map) {
+  explicit ElementOffsets(const ContractionMap& map) {
     const size_t nb = map.batch.size(), nm = map.m.size(), nn = map.n.size(), nk = map.k.size();
     const Strides a = map.a_strides, b = map.b_strides, c = map.c_strides;
     a_batch = OffsetsOf(map.batch, a.first(nb));
@@ -59,28 +59,29 @@ struct Places {
 
 // Computes four rows of the result at a time, so that they share each row of b.
 template <class Acc, class In, class Store>
-void Multiply(const Places& at, const In* a, const In* b, Store store) {
+void Multiply(const ElementOffsets& offsets, const In* a, const In* b, Store store) {
   constexpr size_t kRows = 4;
-  const size_t m = at.a_m.size(), n = at.b_n.size(), num_k = at.a_k.size();
+  const size_t m = offsets.a_m.size(), n = offsets.b_n.size(), num_k = offsets.a_k.size();
   std::vector<Acc> sums(kRows * n), row(n);
   // The start of a sum. A single product is not a sum: starting from 0 would turn -0 into 0.
-  const Acc from = num_k == 1 ? -Acc{} : Acc{};
-  for (size_t batch = 0; batch < at.a_batch.size(); ++batch) {
+  const Acc initial = num_k == 1 ? -Acc{} : Acc{};
+  for (size_t batch = 0; batch < offsets.a_batch.size(); ++batch) {
     for (size_t i = 0; i < m; i += kRows) {
       const size_t rows = std::min(kRows, m - i);
-      std::fill(sums.begin(), sums.end(), from);
+      std::fill(sums.begin(), sums.end(), initial);
       for (size_t k = 0; k < num_k; ++k) {
-        const In* const first = b + at.b_batch[batch] + at.b_k[k];
-        for (size_t j = 0; j < n; ++j) row[j] = static_cast<Acc>(first[at.b_n[j]]);
+        const In* const first = b + offsets.b_batch[batch] + offsets.b_k[k];
+        for (size_t j = 0; j < n; ++j) row[j] = static_cast<Acc>(first[offsets.b_n[j]]);
         for (size_t r = 0; r < rows; ++r) {
-          const Acc x = static_cast<Acc>(a[at.a_batch[batch] + at.a_m[i + r] + at.a_k[k]]);
+          const Acc x =
+              static_cast<Acc>(a[offsets.a_batch[batch] + offsets.a_m[i + r] + offsets.a_k[k]]);
           Acc* const to = sums.data() + r * n;
           for (size_t j = 0; j < n; ++j) to[j] += x * row[j];
         }
       }
       for (size_t r = 0; r < rows; ++r)
         for (size_t j = 0; j < n; ++j)
-          store(at.c_batch[batch] + at.c_m[i + r] + at.c_n[j], sums[r * n + j]);
+          store(offsets.c_batch[batch] + offsets.c_m[i + r] + offsets.c_n[j], sums[r * n + j]);
     }
   }
 }
@@ -119,19 +120,19 @@ absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext& c,
       c.def.contraction_map({c.def, c.scope, types, c.attrs, c.regions}, c.out_types);
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
   if (out.num_elements() == 0) return std::vector<Array>{out};
-  const Places at(map);
+  const ElementOffsets offsets(map);
   const Array x = Prepared(map, map.a, in[map.a]), y = Prepared(map, 1 - map.a, in[1 - map.a]);
   const int64_t width = ByteWidth(out.dtype());
   std::byte* const to = out.MutableData();
   VisitDType(x.dtype(), [&]<DType kD>(DTypeTag<kD>) {
     using T = ComputeType<kD>;
     if constexpr (std::is_floating_point_v<T> && sizeof(StorageType<kD>) == sizeof(T)) {
-      Multiply<double>(at, x.As<T>().data(), y.As<T>().data(),
+      Multiply<double>(offsets, x.As<T>().data(), y.As<T>().data(),
                        [&](int64_t i, double v) { out.Set(i, v); });
     } else if constexpr (kIsComputable<kD> && std::is_integral_v<T> && kD != DType::kBool) {
       // The low `width` bytes of the sum come first in memory. They are the sum modulo 2^(8 *
       // width).
-      Multiply<uint64_t>(at, x.As<T>().data(), y.As<T>().data(),
+      Multiply<uint64_t>(offsets, x.As<T>().data(), y.As<T>().data(),
                          [&](int64_t i, uint64_t v) { std::memcpy(to + i * width, &v, width); });
     }
   });

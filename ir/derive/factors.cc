@@ -11,13 +11,13 @@ std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const Facto
                                                const Signature& signature, const Mesh& mesh) {
   std::vector<AxisList> out(dim.size());
   size_t k = 0;
-  int64_t left = dim.empty() ? 1 : signature.factors[dim[0]].size;
+  int64_t remaining = dim.empty() ? 1 : signature.factors[dim[0]].size;
   for (const std::string& axis : axes) {
     const int64_t n = mesh.SizeOf(axis);
-    while (left == 1 && k + 1 < dim.size()) left = signature.factors[dim[++k]].size;
-    if (k >= dim.size() || left % n != 0) return std::nullopt;
+    while (remaining == 1 && k + 1 < dim.size()) remaining = signature.factors[dim[++k]].size;
+    if (k >= dim.size() || remaining % n != 0) return std::nullopt;
     out[k].push_back(axis);
-    left /= n;
+    remaining /= n;
   }
   return out;
 }

@@ -41,7 +41,7 @@ bool Inside(int64_t offset, const Dims& strides, const Dims& shape, int64_t n) {
 }
 
 // Returns the iota offset + sum(strides * j) as an array in which dims of stride 0 have size 1.
-Array Numbers(const IndexPiece& piece, DType dtype) {
+Array IotaArray(const IndexPiece& piece, DType dtype) {
   Dims shape = piece.shape;
   for (size_t d = 0; d < shape.size(); ++d)
     if (piece.strides[d] == 0) shape[d] = 1;
@@ -63,8 +63,8 @@ Array Numbers(const IndexPiece& piece, DType dtype) {
 // Copies one piece. It copies a box for each index of those dims along which the run-time offsets
 // differ, since within a box the copy is strided. All bounds are checked, because the offsets come
 // from the data.
-void Copy(const IndexPiece& piece, const Array& from, int64_t offset, const Dims& strides,
-          const Array* fill, absl::Span<const Array> in, Array* out) {
+void CopyPiece(const IndexPiece& piece, const Array& from, int64_t offset, const Dims& strides,
+               const Array* fill, absl::Span<const Array> in, Array* out) {
   const Dims dense = StridesOf(out->shape());
   Dims index(piece.shape.size(), 0);
   int64_t at = ShiftAt(piece.write, index, in).sum;
@@ -118,15 +118,15 @@ std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims&
   piece.source = 0;
   piece.strides = StridesOf(from);
   for (size_t d = 0; d < from.size(); ++d) {
-    const int64_t by = from[d] <= 1 ? 1 : interior[d] + 1;
-    // The elements first .. last go to the indices low + i * by, within the result.
-    const int64_t first = low[d] >= 0 ? 0 : (-low[d] + by - 1) / by;
+    const int64_t stride = from[d] <= 1 ? 1 : interior[d] + 1;
+    // The elements first .. last go to the indices low + i * stride, within the result.
+    const int64_t first = low[d] >= 0 ? 0 : (-low[d] + stride - 1) / stride;
     const int64_t room = to[d] - 1 - low[d];
-    const int64_t last = room < 0 ? -1 : std::min(from[d] - 1, room / by);
+    const int64_t last = room < 0 ? -1 : std::min(from[d] - 1, room / stride);
     if (last < first) return std::nullopt;
     piece.offset += first * piece.strides[d];
-    piece.start.push_back(low[d] + first * by);
-    piece.step.push_back(by);
+    piece.start.push_back(low[d] + first * stride);
+    piece.step.push_back(stride);
     piece.shape.push_back(last - first + 1);
   }
   return piece;
@@ -154,7 +154,8 @@ std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
   Array out(written.dtype, written.shape);
   for (const IndexPiece& piece : map.pieces) {
     if (std::count(piece.shape.begin(), piece.shape.end(), 0) > 0) continue;
-    Copy(piece, parts[piece.source], piece.offset, piece.strides, /*fill=*/nullptr, parts, &out);
+    CopyPiece(piece, parts[piece.source], piece.offset, piece.strides, /*fill=*/nullptr, parts,
+              &out);
   }
   return {Array(type.dtype, type.shape, out.bytes())};
 }
@@ -172,8 +173,8 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
   const Type& type = c.out_types[0];
   std::optional<Array> out;
   for (const IndexPiece& piece : map.pieces) {
-    const bool numbers = piece.source == IndexPiece::kIota;
-    if (!numbers && !out && IsWhole(piece, type)) {
+    const bool is_iota = piece.source == IndexPiece::kIota;
+    if (!is_iota && !out && IsWhole(piece, type)) {
       const Array& from = piece.source == IndexPiece::kLiteral ? *map.literal : in[piece.source];
       // The result shares the bytes of its source.
       if (from.num_elements() == type.num_elements()) {
@@ -183,16 +184,16 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
     }
     if (!out) out.emplace(type.dtype, type.shape);
     if (std::count(piece.shape.begin(), piece.shape.end(), 0) > 0) continue;
-    if (numbers) {
-      const Array values = Numbers(piece, type.dtype);
+    if (is_iota) {
+      const Array values = IotaArray(piece, type.dtype);
       Dims strides = StridesOf(values.shape());
       for (size_t d = 0; d < strides.size(); ++d)
         if (piece.strides[d] == 0) strides[d] = 0;
-      Copy(piece, values, 0, strides, /*fill=*/nullptr, in, &*out);
+      CopyPiece(piece, values, 0, strides, /*fill=*/nullptr, in, &*out);
     } else {
       const Array& from = piece.source == IndexPiece::kLiteral ? *map.literal : in[piece.source];
       const Array* const fill = piece.fills ? &*map.literal : nullptr;
-      Copy(piece, from, piece.offset, piece.strides, fill, in, &*out);
+      CopyPiece(piece, from, piece.offset, piece.strides, fill, in, &*out);
     }
   }
   if (!out) out.emplace(type.dtype, type.shape);

@@ -27,14 +27,14 @@ TEST(IndexMapTest, ReshapeIsTheWholeOfItsOperand) {
   EXPECT_TRUE(MovesNothing(ops::kReshape, MakeType(DType::kF32, {2, 6}), {{"shape", Dims{3, 4}}}));
 }
 
-TEST(IndexMapTest, OnlyATransposeOfDimsOfOneMovesNothing) {
+TEST(IndexMapTest, OnlyATransposeOfUnitDimsMovesNothing) {
   EXPECT_TRUE(
       MovesNothing(ops::kTranspose, MakeType(DType::kF32, {1, 6}), {{"permutation", List{1, 0}}}));
   EXPECT_FALSE(
       MovesNothing(ops::kTranspose, MakeType(DType::kF32, {2, 6}), {{"permutation", List{1, 0}}}));
 }
 
-TEST(IndexMapTest, ASliceOfAllMovesNothing) {
+TEST(IndexMapTest, OnlyALeadingSliceMovesNothing) {
   const Type x = MakeType(DType::kF32, {4, 6});
   const auto slice = [](List start, List limit, List strides) {
     return Attrs{{"start_indices", start}, {"limit_indices", limit}, {"strides", strides}};
@@ -46,7 +46,7 @@ TEST(IndexMapTest, ASliceOfAllMovesNothing) {
   EXPECT_FALSE(MovesNothing(ops::kSlice, x, slice({0, 0}, {4, 6}, {2, 1})));
 }
 
-TEST(IndexMapTest, WhatMovesNothingSharesItsBytes) {
+TEST(IndexMapTest, AWholePieceSharesItsBytes) {
   const Array x = Array::Of(DType::kF32, {2, 3}, {1, 2, 3, 4, 5, 6});
   const auto reshaped = ValueOrThrow(EvaluateOp(ops::kReshape, {}, {x}, {{"shape", Dims{3, 2}}}));
   EXPECT_EQ(reshaped[0].data(), x.data());

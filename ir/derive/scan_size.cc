@@ -11,16 +11,16 @@
 namespace tessera::ir {
 namespace {
 
-// Estimated times, in microseconds, for an accelerator on a PCIe bus. kElement: a thread waits for
-// memory for each element that it handles. kLook: it only looks at an element that another thread
-// handles.
-constexpr double kElement = 0.3;
-constexpr double kLook = 0.03;
-constexpr double kThreads = 65'536;      // threads that run at the same time
-constexpr double kStaging = 50;          // waiting for the steps enqueued before, and two copies
-constexpr double kStagedBytes = 20'000;  // bytes that are copied in a microsecond
-constexpr double kEvaluated = 0.005;     // the host's time for one element
-constexpr double kDeviceMax = 100'000;   // longest time that the op may take
+// Estimated times, in microseconds, for an accelerator on a PCIe bus. kElementUs: a thread waits
+// for memory for each element that it handles. kLookUs: it only looks at an element that another
+// thread handles.
+constexpr double kElementUs = 0.3;
+constexpr double kLookUs = 0.03;
+constexpr double kThreads = 65'536;  // threads that run at the same time
+constexpr double kStagingUs = 50;    // waiting for the steps enqueued before, and two copies
+constexpr double kStagedBytesPerUs = 20'000;  // bytes that are copied in a microsecond
+constexpr double kHostElementUs = 0.005;      // the host's time for one element
+constexpr double kDeviceMaxUs = 100'000;      // longest time that the op may take
 
 }  // namespace
 
@@ -38,19 +38,20 @@ ScanSize ScanSizeOf(const Function& f, const Op& op) {
   size.rows = size.length = 1;
   for (int d = 0; d < static_cast<int>(map.shape.size()); ++d)
     (d < map.num_parallel ? size.rows : size.length) *= map.shape[d];
-  size.updates = true;
+  size.is_scatter = true;
   return size;
 }
 
 bool IsForAccelerators(const ScanSize& size) {
   const auto rows = static_cast<double>(size.rows), length = static_cast<double>(size.length);
   // The threads of a row share its updates.
-  const double sharing = size.updates ? std::clamp(kThreads / std::max(rows, 1.0), 1.0, 1024.0) : 1;
-  const double element = kElement / sharing + (size.updates ? kLook : 0);
+  const double sharing =
+      size.is_scatter ? std::clamp(kThreads / std::max(rows, 1.0), 1.0, 1024.0) : 1;
+  const double element = kElementUs / sharing + (size.is_scatter ? kLookUs : 0);
   const double device = length * element * std::max(rows / kThreads, 1.0);
-  const double host =
-      kStaging + static_cast<double>(size.bytes) / kStagedBytes + rows * length * kEvaluated;
-  return HasCode(size) && device <= std::min(host, kDeviceMax);
+  const double host = kStagingUs + static_cast<double>(size.bytes) / kStagedBytesPerUs +
+                      rows * length * kHostElementUs;
+  return HasCode(size) && device <= std::min(host, kDeviceMaxUs);
 }
 
 }  // namespace tessera::ir

@@ -12,9 +12,9 @@ struct ScanSize {
   int64_t rows = 0;    // rows that can be handled at the same time
   int64_t length = 0;  // elements of each row, one after the other
   int64_t bytes = 0;   // bytes of the operands and the results
-  // Whether the op is a scatter. The updates of a scatter go to places that are known only at run
-  // time, so several threads may share a row: each makes the updates of some of the places.
-  bool updates = false;
+  // The updates of a scatter go to places that are known only at run time, so several threads may
+  // share a row: each makes the updates of some of the places.
+  bool is_scatter = false;
 };
 // Requires: the op of `f` has one of the two lowerings and passed its inference.
 ScanSize ScanSizeOf(const Function& f, const Op& op);

@@ -89,7 +89,7 @@ absl::Status CheckVaryingEqual(const InferContext& c) {
 // axis it is reduced or unreduced itself. The error distinguishes operands that are cut along the
 // axis from those that are replicated, because the user resolves the two cases differently. The
 // words are JAX's.
-absl::StatusOr<AxisSet> ReducedOf(const InferContext& c) {
+absl::StatusOr<AxisSet> CommonReducedAxes(const InferContext& c) {
   AxisSet reduced;
   for (const Type& t : c.in) {
     if (t.reduced.empty() || t.reduced == reduced) continue;
@@ -137,7 +137,7 @@ bool TakesTerms(const InferContext& c, const std::vector<Type>& out) {
 absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
   if (c.in.empty()) return absl::OkStatus();
   TESSERA_RETURN_IF_ERROR(CheckVaryingEqual(c));
-  TESSERA_ASSIGN_OR_RETURN(const AxisSet reduced, ReducedOf(c));
+  TESSERA_ASSIGN_OR_RETURN(const AxisSet reduced, CommonReducedAxes(c));
   const bool unreduced =
       std::any_of(c.in.begin(), c.in.end(), [](const Type& t) { return !t.unreduced.empty(); });
   if (unreduced && !TakesTerms(c, *out))

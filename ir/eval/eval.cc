@@ -136,17 +136,20 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
 // Runs a function whose ops are all evaluated shard by shard, which is the common case. It keeps
 // plain arrays instead of lists of shards. A value moves out of `env` at its last use, so that its
 // memory is freed early.
-absl::StatusOr<std::vector<Array>> Evaluator::RunOne(const Function& f, std::vector<Array> args) {
+absl::StatusOr<std::vector<Array>> Evaluator::RunOneShard(const Function& f,
+                                                          std::vector<Array> args) {
   TESSERA_RETURN_IF_ERROR(CheckNumArgs(f, args.size()));
   for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i]));
   const auto last_use = LastUses(f);
   absl::InlinedVector<std::optional<Array>, 8> env(f.types.size());
   for (int i = 0; i < f.num_params; ++i) env[i] = std::move(args[i]);
-  // Returns the value at `k` of the list. If `gone` is set, nobody needs the value after this list.
-  const auto take = [&env](absl::Span<const ValueId> list, size_t k, bool gone) {
+  // Returns the value at `k` of the list. If `is_last_use` is set, nothing after this list uses the
+  // value.
+  const auto take = [&env](absl::Span<const ValueId> list, size_t k, bool is_last_use) {
     std::optional<Array>& value = env[list[k]];
     const auto later = list.subspan(k + 1);
-    if (!gone || std::find(later.begin(), later.end(), list[k]) != later.end()) return *value;
+    if (!is_last_use || std::find(later.begin(), later.end(), list[k]) != later.end())
+      return *value;
     Array taken = *std::move(value);
     value.reset();
     return taken;
@@ -165,7 +168,8 @@ absl::StatusOr<std::vector<Array>> Evaluator::RunOne(const Function& f, std::vec
       if (last_use[op.results[r]] != static_cast<int>(i)) env[op.results[r]] = std::move(out[r]);
   }
   args.clear();
-  for (size_t r = 0; r < f.results.size(); ++r) args.push_back(take(f.results, r, /*gone=*/true));
+  for (size_t r = 0; r < f.results.size(); ++r)
+    args.push_back(take(f.results, r, /*is_last_use=*/true));
   return args;
 }
 
@@ -173,7 +177,7 @@ absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, std::vector
   shard_devices_ = {options_.device < 0 ? 0 : options_.device};
   if (!options_.observe &&
       std::all_of(f.ops.begin(), f.ops.end(), [&](const Op& op) { return IsPerShard(*this, op); }))
-    return CatchStatusOr([&] { return ValueOrThrow(RunOne(f, std::move(args))); });
+    return CatchStatusOr([&] { return ValueOrThrow(RunOneShard(f, std::move(args))); });
   std::vector<Shards> shards;
   shards.reserve(f.types.size());
   for (Array& a : args) shards.emplace_back().push_back(std::move(a));
@@ -192,7 +196,7 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunOnDevices(std::vector<int64_t>
   return out;
 }
 
-Array ResultOf(const EvalContext& c, size_t i) {
+Array ResultBuffer(const EvalContext& c, size_t i) {
   const Type& t = c.out_types[i];
   const auto& memory = c.evaluator.options().result_memory;
   if (!memory || t.num_elements() == 0) return Array(t.dtype, t.shape);

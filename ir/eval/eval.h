@@ -73,7 +73,7 @@ class Evaluator {
 
  private:
   // Does the work of Run if every op is evaluated shard by shard and there is no observer.
-  absl::StatusOr<std::vector<Array>> RunOne(const Function& f, std::vector<Array> args);
+  absl::StatusOr<std::vector<Array>> RunOneShard(const Function& f, std::vector<Array> args);
 
   EvalOptions options_;
   std::vector<int64_t> shard_devices_ = {0};
@@ -81,7 +81,7 @@ class Evaluator {
 
 // Returns an array that the evaluation of an op may use for result i: one in the memory that
 // EvalOptions::result_memory gives, or a new one. The contents of the array are unspecified.
-Array ResultOf(const EvalContext& c, size_t i);
+Array ResultBuffer(const EvalContext& c, size_t i);
 
 // Evaluates an entry function logically, on whole arrays.
 absl::StatusOr<std::vector<Array>> Evaluate(const Function& f, absl::Span<const Array> args);

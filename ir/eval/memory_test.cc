@@ -16,14 +16,14 @@ FunctionRef Chain(int ops) {
   return b.Build({x});
 }
 
-TEST(EvaluatorMemory, CountsWhatLivesAtOnce) {
+TEST(EvaluatorMemory, CountsValuesThatAreLiveAtOnce) {
   // Two of the three values of the chain live at a time, in addition to the argument.
   EXPECT_EQ(PeakBytes(*Chain(1)), 2 * 1024);
   EXPECT_EQ(PeakBytes(*Chain(3)), 3 * 1024);
 }
 
 // The memory holds the operand, the result, the operand's elements twice more, and their positions.
-TEST(EvaluatorMemory, CountsWhatAComputationGathers) {
+TEST(EvaluatorMemory, CountsTheElementsThatAComputationCopies) {
   const Type scalar = MakeType(DType::kF32, {});
   Builder comparator({}, "comparator");
   const Value left = comparator.Param(scalar), right = comparator.Param(scalar);

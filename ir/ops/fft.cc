@@ -243,7 +243,7 @@ Arrays Evaluate(const EvalContext& c, const Array& x) {
   const auto share = [&](int64_t n, int64_t each, fourier::Work work) {
     return parallel_for ? parallel_for(n, each, work) : fourier::InOrder(n, each, work);
   };
-  Array out = ResultOf(c, 0);
+  Array out = ResultBuffer(c, 0);
   if (out.num_elements() == 0) return std::vector<Array>{out};
   T* const to = reinterpret_cast<T*>(out.MutableData());
   const T* from = reinterpret_cast<const T*>(x.data());

@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
 // written.
 inline std::vector<Array> ResultBuffers(const EvalContext& c) {
   std::vector<Array> out;
-  for (size_t i = 0; i < c.out_types.size(); ++i) out.push_back(ResultOf(c, i));
+  for (size_t i = 0; i < c.out_types.size(); ++i) out.push_back(ResultBuffer(c, i));
   return out;
 }
 // Returns the number of matrices (or, if `core_rank` is 1, of vectors) in an array of this shape,
