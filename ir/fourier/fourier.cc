@@ -30,7 +30,7 @@ constexpr double kBusyMin = 0.75;
 // threads.
 constexpr int64_t kSharedMin = 1 << 15;
 // The largest number of parts of the work that are computed at the same time. Long columns take
-// more memory, so at most kLongPartsMax of their parts are.
+// more memory, so at most kLongPartsMax of their parts are computed at the same time.
 constexpr int64_t kPartsMax = 32, kLongPartsMax = 4;
 
 // Aligned memory for vectors.
@@ -99,7 +99,7 @@ class Roots {
 };
 
 template <class T>
-void Put(Number x, T* to) {
+void PutNumber(Number x, T* to) {
   to[0] = static_cast<T>(x.real());
   to[1] = static_cast<T>(x.imag());
 }
@@ -113,7 +113,7 @@ std::vector<int64_t> PrimesOf(int64_t n) {
   return primes;
 }
 // Returns the largest divisor of n that is at most its square root.
-int64_t HalfOf(int64_t n) {
+int64_t LargestDivisorBelowRoot(int64_t n) {
   for (auto a = static_cast<int64_t>(std::sqrt(static_cast<double>(n))); a > 1; --a)
     if (n % a == 0) return a;
   return 1;
@@ -122,8 +122,8 @@ int64_t HalfOf(int64_t n) {
 // Returns the share of the vectors' lanes that are busy if rows of length n are transformed in two
 // dims.
 template <class T>
-double BusyPart(int64_t n) {
-  const int64_t rows = HalfOf(n), width = BestKernels<T>().width;
+double BusyLaneShare(int64_t n) {
+  const int64_t rows = LargestDivisorBelowRoot(n), width = BestKernels<T>().width;
   const auto part = [&](int64_t lanes) {
     return static_cast<double>(lanes) / static_cast<double>((lanes + width - 1) / width * width);
   };
@@ -131,7 +131,7 @@ double BusyPart(int64_t n) {
 }
 template <class T>
 bool IsDirect(int64_t n) {
-  return n <= kShortMax || (n <= kDirectMax && BusyPart<T>(n) < kBusyMin);
+  return n <= kShortMax || (n <= kDirectMax && BusyLaneShare<T>(n) < kBusyMin);
 }
 // Returns the length, n or more, whose transform of one row takes the least time, approximately.
 template <class T>
@@ -143,7 +143,7 @@ int64_t QuickLength(int64_t n) {
     for (int64_t odd = fives; odd <= most; odd *= 3)
       for (int64_t m = odd; m <= most; m *= 2) {
         if (m < n) continue;
-        const double busy = IsDirect<T>(m) ? 1.0 / BestKernels<T>().width : BusyPart<T>(m);
+        const double busy = IsDirect<T>(m) ? 1.0 / BestKernels<T>().width : BusyLaneShare<T>(m);
         const double cost = static_cast<double>(m) * std::log2(static_cast<double>(m)) / busy;
         if (best == 0 || cost < least) best = m, least = cost;
       }
@@ -152,10 +152,10 @@ int64_t QuickLength(int64_t n) {
 
 // The passes for one length, and their factors.
 template <class T>
-class Line {
+class PassTable {
  public:
-  Line() = default;
-  explicit Line(int64_t n) : n_(n) {
+  PassTable() = default;
+  explicit PassTable(int64_t n) : n_(n) {
     std::vector<int64_t> radices;
     int64_t twos = n & -n, odd = n / twos;
     for (; twos >= 64 || twos == 8; twos /= 8) radices.push_back(8);
@@ -168,14 +168,14 @@ class Line {
       Pass pass{radix, l1, n / (l1 * radix), Size(), 0};
       for (int64_t j = 1; j < radix; ++j)
         for (int64_t i = 0; i < pass.ido; ++i) Add(roots(j * i * l1));
-      pass.roots = Size();
+      pass.first_root = Size();
       if (radix > 5 && radix != 8)
         for (int64_t j = 0; j < radix; ++j) Add(std::conj(Root(j, radix)));
       passes_.push_back(pass);
       l1 *= radix;
     }
   }
-  Steps<T> steps() const {
+  PassList<T> pass_list() const {
     return {n_, passes_.data(), static_cast<int64_t>(passes_.size()), factors_.data()};
   }
   int64_t bytes() const { return static_cast<int64_t>(factors_.size() * sizeof(T)); }
@@ -184,7 +184,7 @@ class Line {
   int64_t Size() const { return static_cast<int64_t>(factors_.size()) / 2; }
   void Add(Number x) {
     factors_.resize(factors_.size() + 2);
-    Put(x, factors_.data() + factors_.size() - 2);
+    PutNumber(x, factors_.data() + factors_.size() - 2);
   }
 
   int64_t n_ = 1;
@@ -196,11 +196,11 @@ class Line {
 template <class T>
 struct Plan {
   int64_t n = 0;
-  Line<T> line;  // for a direct transform
+  PassTable<T> direct_passes;  // for a direct transform
   // A transform in two dims: `first` transforms the columns. Then the elements are multiplied by
   // the factors in `between`, and `second` transforms the rows.
-  bool is_two = false;
-  Line<T> first, second;
+  bool is_two_dims = false;
+  PassTable<T> first, second;
   std::vector<T> between;
   // A transform by a chirp.
   std::vector<T> chirp, spectrum;
@@ -210,7 +210,7 @@ struct Plan {
 
   int64_t bytes() const {
     const size_t numbers = between.size() + chirp.size() + spectrum.size() + halves.size();
-    return line.bytes() + first.bytes() + second.bytes() +
+    return direct_passes.bytes() + first.bytes() + second.bytes() +
            static_cast<int64_t>(numbers * sizeof(T)) + (inner ? inner->bytes() : 0);
   }
 };
@@ -224,7 +224,7 @@ std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape);
 // bound on their bytes. A plan that is larger than the bound is used once and dropped.
 template <class T>
 std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
-  constexpr int64_t kKept = int64_t{32} << 20;  // for each precision
+  constexpr int64_t kKeptBytesMax = int64_t{32} << 20;  // for each precision
   struct Kept {
     absl::Mutex mu;
     // The plan used last comes first.
@@ -241,11 +241,11 @@ std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
     }
   }
   std::shared_ptr<const Plan<T>> plan = MakePlan<T>(n, shape);
-  if (plan->bytes() > kKept / 2) return plan;
+  if (plan->bytes() > kKeptBytesMax / 2) return plan;
   absl::MutexLock lock(&kept.mu);
   kept.plans.emplace_front(shape, plan);
   kept.bytes += plan->bytes();
-  while (kept.bytes > kKept) {
+  while (kept.bytes > kKeptBytesMax) {
     kept.bytes -= kept.plans.back().second->bytes();
     kept.plans.pop_back();
   }
@@ -253,9 +253,9 @@ std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
 }
 
 template <class T>
-class Run {
+class Transformer {
  public:
-  explicit Run(ParallelFor parallel_for)
+  explicit Transformer(ParallelFor parallel_for)
       : kernels_(BestKernels<T>()), parallel_for_(parallel_for) {}
 
   // Rows whose elements are adjacent. Row r begins at the complex number r * stride.
@@ -268,47 +268,49 @@ class Run {
     bool inverse = false;
     T scale = 1;
   };
-  absl::Status OfRows(const Plan<T>& plan, const Rows& rows) const {
+  absl::Status TransformRows(const Plan<T>& plan, const Rows& rows) const {
     if (plan.n >= kSharedMin) {
       for (int64_t r = 0; r < rows.count; ++r)
-        TESSERA_RETURN_IF_ERROR(OneRow(plan, Part(rows, r, r + 1), parallel_for_));
+        TESSERA_RETURN_IF_ERROR(TransformRow(plan, Part(rows, r, r + 1), parallel_for_));
       return absl::OkStatus();
     }
-    const int64_t at_once = plan.is_two ? 1 : kernels_.width;
-    return InGroups(rows.count, at_once, plan.n,
-                    [&](int64_t begin, int64_t end) { FewRows(plan, Part(rows, begin, end)); });
+    const int64_t at_once = plan.is_two_dims ? 1 : kernels_.width;
+    return InGroups(rows.count, at_once, plan.n, [&](int64_t begin, int64_t end) {
+      TransformRowsOnThisThread(plan, Part(rows, begin, end));
+    });
   }
 
   // Transforms columns in `outer` blocks; the elements of a column are `inner` apart.
-  absl::Status OfColumns(int64_t outer, int64_t inner, bool inverse, T scale, const T* in, T* out,
-                         const Plan<T>& plan) const {
+  absl::Status TransformColumns(int64_t outer, int64_t inner, bool inverse, T scale, const T* in,
+                                T* out, const Plan<T>& plan) const {
     const int64_t n = plan.n;
     const int64_t width = kernels_.width, groups = (inner + width - 1) / width;
     return InGroups(
         outer * groups, 1, n * width,
         [&](int64_t begin, int64_t end) {
-          const bool direct = plan.line.steps().n == n;
+          const bool direct = plan.direct_passes.pass_list().n == n;
           const Scratch<T> scratch(direct ? 4 * n * width : 2 * n * width);
           for (int64_t g = begin; g < end; ++g) {
             const int64_t column = g % groups * width, lanes = std::min(width, inner - column);
             const int64_t at = 2 * (g / groups * n * inner + column);
             if (direct) {
-              kernels_.run({.steps = plan.line.steps(),
-                            .in = in + at,
-                            .out = out + at,
-                            .from = {inner, 1},
-                            .to = {inner, 1},
-                            .lanes = lanes,
-                            .swaps_in = inverse,
-                            .swaps_out = inverse,
-                            .scale = scale,
-                            .scratch = scratch.get()});
+              kernels_.transform({.pass_list = plan.direct_passes.pass_list(),
+                                  .in = in + at,
+                                  .out = out + at,
+                                  .from = {inner, 1},
+                                  .to = {inner, 1},
+                                  .lanes = lanes,
+                                  .swaps_in = inverse,
+                                  .swaps_out = inverse,
+                                  .scale = scale,
+                                  .scratch = scratch.get()});
               continue;
             }
             for (int64_t i = 0; i < n; ++i)
               for (int64_t j = 0; j < 2 * lanes; ++j)
                 scratch.get()[2 * (j / 2 * n + i) + j % 2] = in[at + 2 * i * inner + j];
-            FewRows(plan, {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
+            TransformRowsOnThisThread(plan,
+                                      {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
             for (int64_t i = 0; i < n; ++i)
               for (int64_t j = 0; j < 2 * lanes; ++j)
                 out[at + 2 * i * inner + j] = scratch.get()[2 * (j / 2 * n + i) + j % 2];
@@ -318,9 +320,9 @@ class Run {
   }
 
   // Transforms real rows of even length 2 * plan.n by a complex transform of half their length.
-  absl::Status FromHalves(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
+  absl::Status FromEven(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
     const int64_t h = plan.n;
-    TESSERA_RETURN_IF_ERROR(OfRows(plan, {rows, in, h, out, h + 1, false, 1}));
+    TESSERA_RETURN_IF_ERROR(TransformRows(plan, {rows, in, h, out, h + 1, false, 1}));
     return InGroups(rows, 1, h, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         T* const x = out + 2 * r * (h + 1);
@@ -340,7 +342,7 @@ class Run {
       }
     });
   }
-  absl::Status ToHalves(const Plan<T>& plan, int64_t rows, T scale, const T* in, T* out) const {
+  absl::Status ToEven(const Plan<T>& plan, int64_t rows, T scale, const T* in, T* out) const {
     const int64_t h = plan.n;
     TESSERA_RETURN_IF_ERROR(InGroups(rows, 1, h, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
@@ -360,13 +362,13 @@ class Run {
         }
       }
     }));
-    return OfRows(plan, {rows, out, h, out, h, true, scale});
+    return TransformRows(plan, {rows, out, h, out, h, true, scale});
   }
 
   // Transforms real rows of odd length by a complex transform of the same length, plan.n.
   absl::Status FromOdd(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
     const int64_t n = plan.n, half = n / 2 + 1;
-    return EachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
+    return ForEachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
       for (int64_t i = 0; i < n; ++i) z[2 * i] = in[r * n + i], z[2 * i + 1] = 0;
       TESSERA_RETURN_IF_ERROR(transform(false, 1));
       std::copy(z, z + 2 * half, out + 2 * r * half);
@@ -376,7 +378,7 @@ class Run {
   }
   absl::Status ToOdd(const Plan<T>& plan, int64_t rows, T scale, const T* in, T* out) const {
     const int64_t n = plan.n, half = n / 2 + 1;
-    return EachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
+    return ForEachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
       const T* const x = in + 2 * r * half;
       z[0] = x[0], z[1] = 0;
       for (int64_t i = 1; i < half; ++i) {
@@ -412,13 +414,13 @@ class Run {
   }
   // Calls f(row, memory for the row, function that transforms this memory in place).
   template <class F>
-  absl::Status EachRow(const Plan<T>& plan, int64_t rows, const F& f) const {
+  absl::Status ForEachRow(const Plan<T>& plan, int64_t rows, const F& f) const {
     const int64_t n = plan.n;
     if (n >= kSharedMin) {
       const Scratch<T> z(2 * n);
       for (int64_t r = 0; r < rows; ++r)
         TESSERA_RETURN_IF_ERROR(f(r, z.get(), [&](bool inverse, T scale) {
-          return OneRow(plan, {1, z.get(), n, z.get(), n, inverse, scale}, parallel_for_);
+          return TransformRow(plan, {1, z.get(), n, z.get(), n, inverse, scale}, parallel_for_);
         }));
       return absl::OkStatus();
     }
@@ -426,74 +428,76 @@ class Run {
       const Scratch<T> z(2 * n);
       for (int64_t r = begin; r < end; ++r)
         f(r, z.get(), [&](bool inverse, T scale) {
-          FewRows(plan, {1, z.get(), n, z.get(), n, inverse, scale});
+          TransformRowsOnThisThread(plan, {1, z.get(), n, z.get(), n, inverse, scale});
           return absl::OkStatus();
-          // FewRows runs on this thread only, so there is no error.
+          // TransformRowsOnThisThread runs on this thread only, so there is no error.
         }).IgnoreError();
     });
   }
 
   // Transforms rows on this thread.
-  void FewRows(const Plan<T>& plan, const Rows& rows) const {
-    if (plan.is_two || plan.inner) {
+  void TransformRowsOnThisThread(const Plan<T>& plan, const Rows& rows) const {
+    if (plan.is_two_dims || plan.inner) {
       for (int64_t r = 0; r < rows.count; ++r)
         // InOrder runs on this thread only, so there is no error.
-        OneRow(plan, Part(rows, r, r + 1), InOrder).IgnoreError();
+        TransformRow(plan, Part(rows, r, r + 1), InOrder).IgnoreError();
       return;
     }
     const int64_t width = kernels_.width;
     const Scratch<T> scratch(4 * plan.n * width);
     for (int64_t r = 0; r < rows.count; r += width)
-      kernels_.run({.steps = plan.line.steps(),
-                    .in = rows.in + 2 * r * rows.in_stride,
-                    .out = rows.out + 2 * r * rows.out_stride,
-                    .from = {1, rows.in_stride},
-                    .to = {1, rows.out_stride},
-                    .lanes = std::min(width, rows.count - r),
-                    .swaps_in = rows.inverse,
-                    .swaps_out = rows.inverse,
-                    .scale = rows.scale,
-                    .scratch = scratch.get()});
+      kernels_.transform({.pass_list = plan.direct_passes.pass_list(),
+                          .in = rows.in + 2 * r * rows.in_stride,
+                          .out = rows.out + 2 * r * rows.out_stride,
+                          .from = {1, rows.in_stride},
+                          .to = {1, rows.out_stride},
+                          .lanes = std::min(width, rows.count - r),
+                          .swaps_in = rows.inverse,
+                          .swaps_out = rows.inverse,
+                          .scale = rows.scale,
+                          .scratch = scratch.get()});
   }
 
   // Transforms one row, by the method of its plan. In two dims, the columns are transformed and
   // multiplied by the factors between the dims, and then the rows are. The lanes of a vector are
   // neighbouring columns or rows, so that a single row fills the vectors and threads can share it.
-  absl::Status OneRow(const Plan<T>& plan, const Rows& row, ParallelFor parallel_for) const {
+  absl::Status TransformRow(const Plan<T>& plan, const Rows& row, ParallelFor parallel_for) const {
     if (plan.inner) return ByChirp(plan, row, parallel_for);
-    if (!plan.is_two) {
-      FewRows(plan, row);
+    if (!plan.is_two_dims) {
+      TransformRowsOnThisThread(plan, row);
       return absl::OkStatus();
     }
     const Scratch<T> between(2 * plan.n);
-    const int64_t rows = plan.first.steps().n, cols = plan.second.steps().n;
+    const int64_t rows = plan.first.pass_list().n, cols = plan.second.pass_list().n;
     TESSERA_RETURN_IF_ERROR(
-        Side(cols, rows, parallel_for, [&](int64_t j, int64_t lanes, T* scratch) {
-          kernels_.run({.steps = plan.first.steps(),
-                        .in = row.in + 2 * j,
-                        .out = between.get() + 2 * j,
-                        .from = {cols, 1},
-                        .to = {cols, 1},
-                        .lanes = lanes,
-                        .factors = plan.between.data() + 2 * j,
-                        .swaps_in = row.inverse,
-                        .scratch = scratch});
+        ForEachLaneGroup(cols, rows, parallel_for, [&](int64_t j, int64_t lanes, T* scratch) {
+          kernels_.transform({.pass_list = plan.first.pass_list(),
+                              .in = row.in + 2 * j,
+                              .out = between.get() + 2 * j,
+                              .from = {cols, 1},
+                              .to = {cols, 1},
+                              .lanes = lanes,
+                              .factors = plan.between.data() + 2 * j,
+                              .swaps_in = row.inverse,
+                              .scratch = scratch});
         }));
-    return Side(rows, cols, parallel_for, [&](int64_t j, int64_t lanes, T* scratch) {
-      kernels_.run({.steps = plan.second.steps(),
-                    .in = between.get() + 2 * j * cols,
-                    .out = row.out + 2 * j,
-                    .from = {1, cols},
-                    .to = {rows, 1},
-                    .lanes = lanes,
-                    .swaps_out = row.inverse,
-                    .scale = row.scale,
-                    .scratch = scratch});
+    return ForEachLaneGroup(rows, cols, parallel_for, [&](int64_t j, int64_t lanes, T* scratch) {
+      kernels_.transform({.pass_list = plan.second.pass_list(),
+                          .in = between.get() + 2 * j * cols,
+                          .out = row.out + 2 * j,
+                          .from = {1, cols},
+                          .to = {rows, 1},
+                          .lanes = lanes,
+                          .swaps_out = row.inverse,
+                          .scale = row.scale,
+                          .scratch = scratch});
     });
   }
-  // Calls f(first lane, lanes, scratch) for all lanes of transforms of n elements.
+  // Calls f(first lane, number of lanes, scratch) for groups of as many lanes as a vector has, of
+  // transforms of n elements.
   template <class F>
-  absl::Status Side(int64_t lanes, int64_t n, ParallelFor parallel_for, const F& f) const {
+  absl::Status ForEachLaneGroup(int64_t lanes, int64_t n, ParallelFor parallel_for,
+                                const F& f) const {
     const int64_t width = kernels_.width, groups = (lanes + width - 1) / width;
     const int64_t parts = std::min(groups, kPartsMax);
     return parallel_for(parts, groups / parts * n * width * 16, [&](int64_t begin, int64_t end) {
@@ -513,9 +517,9 @@ class Run {
     T* const z = scratch.get();
     kernels_.multiply({n, row.in, plan.chirp.data(), z, row.inverse, false, 1});
     std::fill(z + 2 * n, z + 2 * m, T{0});
-    TESSERA_RETURN_IF_ERROR(OneRow(*plan.inner, {1, z, m, z, m, false, 1}, parallel_for));
+    TESSERA_RETURN_IF_ERROR(TransformRow(*plan.inner, {1, z, m, z, m, false, 1}, parallel_for));
     kernels_.multiply({m, z, plan.spectrum.data(), z, false, false, 1});
-    TESSERA_RETURN_IF_ERROR(OneRow(*plan.inner, {1, z, m, z, m, true, 1}, parallel_for));
+    TESSERA_RETURN_IF_ERROR(TransformRow(*plan.inner, {1, z, m, z, m, true, 1}, parallel_for));
     kernels_.multiply({n, z, plan.chirp.data(), row.out, false, row.inverse, row.scale});
     return absl::OkStatus();
   }
@@ -525,15 +529,16 @@ class Run {
 };
 
 template <class T>
-void SetTwo(int64_t n, Plan<T>* plan) {
-  const int64_t rows = HalfOf(n), cols = n / rows;
-  plan->is_two = true;
-  plan->first = Line<T>(rows);
-  plan->second = Line<T>(cols);
+void SetTwoDims(int64_t n, Plan<T>* plan) {
+  const int64_t rows = LargestDivisorBelowRoot(n), cols = n / rows;
+  plan->is_two_dims = true;
+  plan->first = PassTable<T>(rows);
+  plan->second = PassTable<T>(cols);
   plan->between.resize(2 * n);
   const Roots roots(n);
   for (int64_t k = 0; k < rows; ++k)
-    for (int64_t j = 0; j < cols; ++j) Put(roots(k * j), plan->between.data() + 2 * (k * cols + j));
+    for (int64_t j = 0; j < cols; ++j)
+      PutNumber(roots(k * j), plan->between.data() + 2 * (k * cols + j));
 }
 template <class T>
 void SetChirp(int64_t n, Plan<T>* plan) {
@@ -546,14 +551,14 @@ void SetChirp(int64_t n, Plan<T>* plan) {
   for (int64_t i = 0; i < n; ++i) {
     const Number root = roots(square);
     square = (square + 2 * i + 1) % (2 * n);
-    Put(root, plan->chirp.data() + 2 * i);
+    PutNumber(root, plan->chirp.data() + 2 * i);
     const Number back = std::conj(root) / static_cast<long double>(m);
-    Put(back, plan->spectrum.data() + 2 * i);
-    if (i > 0) Put(back, plan->spectrum.data() + 2 * (m - i));
+    PutNumber(back, plan->spectrum.data() + 2 * i);
+    if (i > 0) PutNumber(back, plan->spectrum.data() + 2 * (m - i));
   }
   T* const z = plan->spectrum.data();
   // InOrder runs on this thread only, so there is no error.
-  Run<T>(InOrder).OfRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();
+  Transformer<T>(InOrder).TransformRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();
 }
 
 template <class T>
@@ -564,14 +569,14 @@ std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape) {
   if (!primes.empty() && primes.back() > kRadixMax) {
     SetChirp(n, plan.get());
   } else if (shape == Shape::kRows ? IsDirect<T>(n) : n <= kDirectMax) {
-    plan->line = Line<T>(n);
+    plan->direct_passes = PassTable<T>(n);
   } else {
-    SetTwo(n, plan.get());
+    SetTwoDims(n, plan.get());
   }
   if (shape == Shape::kColumns) return plan;
   plan->halves.resize(2 * (n / 2 + 1));
   const Roots roots(2 * n);
-  for (int64_t k = 0; k <= n / 2; ++k) Put(roots(k), plan->halves.data() + 2 * k);
+  for (int64_t k = 0; k <= n / 2; ++k) PutNumber(roots(k), plan->halves.data() + 2 * k);
   return plan;
 }
 
@@ -585,24 +590,26 @@ absl::Status InOrder(int64_t n, int64_t, Work work) {
 template <class T>
 absl::Status Transform(int64_t outer, int64_t n, int64_t inner, bool inverse, T scale, const T* in,
                        T* out, ParallelFor parallel_for) {
-  const Run<T> run(parallel_for);
+  const Transformer<T> transformer(parallel_for);
   if (inner == 1)
-    return run.OfRows(*PlanOf<T>(n, Shape::kRows), {outer, in, n, out, n, inverse, scale});
-  return run.OfColumns(outer, inner, inverse, scale, in, out, *PlanOf<T>(n, Shape::kColumns));
+    return transformer.TransformRows(*PlanOf<T>(n, Shape::kRows),
+                                     {outer, in, n, out, n, inverse, scale});
+  return transformer.TransformColumns(outer, inner, inverse, scale, in, out,
+                                      *PlanOf<T>(n, Shape::kColumns));
 }
 
 template <class T>
 absl::Status FromReal(int64_t rows, int64_t n, const T* in, T* out, ParallelFor parallel_for) {
-  const Run<T> run(parallel_for);
-  if (n % 2 == 0) return run.FromHalves(*PlanOf<T>(n / 2, Shape::kRows), rows, in, out);
-  return run.FromOdd(*PlanOf<T>(n, Shape::kRows), rows, in, out);
+  const Transformer<T> transformer(parallel_for);
+  if (n % 2 == 0) return transformer.FromEven(*PlanOf<T>(n / 2, Shape::kRows), rows, in, out);
+  return transformer.FromOdd(*PlanOf<T>(n, Shape::kRows), rows, in, out);
 }
 template <class T>
 absl::Status ToReal(int64_t rows, int64_t n, T scale, const T* in, T* out,
                     ParallelFor parallel_for) {
-  const Run<T> run(parallel_for);
-  if (n % 2 == 0) return run.ToHalves(*PlanOf<T>(n / 2, Shape::kRows), rows, scale, in, out);
-  return run.ToOdd(*PlanOf<T>(n, Shape::kRows), rows, scale, in, out);
+  const Transformer<T> transformer(parallel_for);
+  if (n % 2 == 0) return transformer.ToEven(*PlanOf<T>(n / 2, Shape::kRows), rows, scale, in, out);
+  return transformer.ToOdd(*PlanOf<T>(n, Shape::kRows), rows, scale, in, out);
 }
 
 int64_t LengthMax(int64_t n) {
@@ -612,21 +619,22 @@ int64_t LengthMax(int64_t n) {
 
 int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns) {
   // A chirp is transformed at a length of about 5 / 4 * 2 n at most (QuickLength).
-  constexpr int64_t kVector = 64;
+  constexpr int64_t kVectorBytes = 64;
   const int64_t m = 3 * n + 16;
   const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(m)) * kRadixMax) + 1;
-  const int64_t vectors = 4 * kVector * std::min(side, m);
-  const int64_t plan = 6 * (2 * m) * width;
-  int64_t of_part = 2 * (2 * m) * width + std::max(vectors, 4 * kVector * std::min(n, kDirectMax));
-  if (columns) of_part += 2 * n * kVector;
+  const int64_t vector_bytes = 4 * kVectorBytes * std::min(side, m);
+  const int64_t plan_bytes = 6 * (2 * m) * width;
+  int64_t part_bytes =
+      2 * (2 * m) * width + std::max(vector_bytes, 4 * kVectorBytes * std::min(n, kDirectMax));
+  if (columns) part_bytes += 2 * n * kVectorBytes;
   const int64_t parts = n < kSharedMin ? kPartsMax : columns ? kLongPartsMax : 1;
-  return plan + of_part * std::min(rows, parts) + kPartsMax * vectors;
+  return plan_bytes + part_bytes * std::min(rows, parts) + kPartsMax * vector_bytes;
 }
 
 namespace {
 template <class T>
-KernelList<T> Supported(const Kernels<T>& plain, [[maybe_unused]] const Kernels<T>* avx2,
-                        [[maybe_unused]] const Kernels<T>* avx512) {
+KernelList<T> SupportedKernels(const Kernels<T>& plain, [[maybe_unused]] const Kernels<T>* avx2,
+                               [[maybe_unused]] const Kernels<T>* avx512) {
   KernelList<T> list = {{&plain}, 1};
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
@@ -640,20 +648,20 @@ KernelList<T> Supported(const Kernels<T>& plain, [[maybe_unused]] const Kernels<
 #ifdef __x86_64__
 template <>
 KernelList<float> AllKernels() {
-  return Supported(kPlainOfF32, &kAvx2OfF32, &kAvx512OfF32);
+  return SupportedKernels(kPlainOfF32, &kAvx2OfF32, &kAvx512OfF32);
 }
 template <>
 KernelList<double> AllKernels() {
-  return Supported(kPlainOfF64, &kAvx2OfF64, &kAvx512OfF64);
+  return SupportedKernels(kPlainOfF64, &kAvx2OfF64, &kAvx512OfF64);
 }
 #else
 template <>
 KernelList<float> AllKernels() {
-  return Supported<float>(kPlainOfF32, nullptr, nullptr);
+  return SupportedKernels<float>(kPlainOfF32, nullptr, nullptr);
 }
 template <>
 KernelList<double> AllKernels() {
-  return Supported<double>(kPlainOfF64, nullptr, nullptr);
+  return SupportedKernels<double>(kPlainOfF64, nullptr, nullptr);
 }
 #endif
 template <>

@@ -22,7 +22,7 @@ namespace {
 using Number = std::complex<long double>;
 
 template <class T>
-std::vector<T> Some(int64_t n, uint64_t seed = 1) {
+std::vector<T> PseudoRandom(int64_t n, uint64_t seed = 1) {
   std::vector<T> x;
   for (int64_t i = 0; i < n; ++i) {
     seed = seed * 6364136223846793005U + 1442695040888963407U;
@@ -43,7 +43,7 @@ Number At(const std::vector<T>& x, int64_t i) {
 // Returns the error that a result may have, relative to the root of the sum of the squares of its
 // inputs. A chirp takes two transforms of about four times the length.
 template <class T>
-double Near(int64_t n) {
+double ErrorBound(int64_t n) {
   return static_cast<double>(std::numeric_limits<T>::epsilon()) / 2 *
          (8 + std::log2(static_cast<double>(n)));
 }
@@ -54,8 +54,8 @@ struct Layout {
 // Expects a small largest error. All elements are compared if there are few, otherwise elements at
 // a fixed step.
 template <class T>
-void ExpectDefined(const Layout& l, bool inverse, T scale, const std::vector<T>& x,
-                   const std::vector<T>& y) {
+void ExpectMatchesDefinition(const Layout& l, bool inverse, T scale, const std::vector<T>& x,
+                             const std::vector<T>& y) {
   const int64_t elements = l.outer * l.n * l.inner;
   const int64_t step = std::max<int64_t>(elements * l.n / 40'000, 1) | 1;
   double worst = 0;
@@ -71,15 +71,16 @@ void ExpectDefined(const Layout& l, bool inverse, T scale, const std::vector<T>&
     const long double off = std::abs(At(y, at) - static_cast<long double>(scale) * sum);
     worst = std::max(worst, static_cast<double>(off / (scale * std::sqrt(squares))));
   }
-  EXPECT_LT(worst, Near<T>(l.n)) << "of [" << l.outer << ", " << l.n << ", " << l.inner << "]";
+  EXPECT_LT(worst, ErrorBound<T>(l.n))
+      << "of [" << l.outer << ", " << l.n << ", " << l.inner << "]";
 }
 template <class T>
-void Check(const Layout& l, bool inverse) {
-  const auto x = Some<T>(2 * l.outer * l.n * l.inner);
+void CheckTransform(const Layout& l, bool inverse) {
+  const auto x = PseudoRandom<T>(2 * l.outer * l.n * l.inner);
   std::vector<T> y(x.size());
   ASSERT_THAT(Transform<T>(l.outer, l.n, l.inner, inverse, T{0.5}, x.data(), y.data(), InOrder),
               IsOk());
-  ExpectDefined<T>(l, inverse, T{0.5}, x, y);
+  ExpectMatchesDefinition<T>(l, inverse, T{0.5}, x, y);
   std::vector<T> in_place = x;
   ASSERT_THAT(Transform<T>(l.outer, l.n, l.inner, inverse, T{0.5}, in_place.data(), in_place.data(),
                            InOrder),
@@ -90,8 +91,8 @@ void Check(const Layout& l, bool inverse) {
 TEST(Fourier, ShortLengthsInEveryLayout) {
   for (int64_t n = 1; n <= 130; ++n)
     for (const Layout& l : {Layout{1, n, 1}, {19, n, 1}, {2, n, 17}, {3, n, 2}}) {
-      Check<float>(l, n % 2 == 0);
-      Check<double>(l, n % 2 == 1);
+      CheckTransform<float>(l, n % 2 == 0);
+      CheckTransform<double>(l, n % 2 == 1);
     }
 }
 
@@ -100,22 +101,22 @@ TEST(Fourier, ShortLengthsInEveryLayout) {
 TEST(Fourier, LongLengths) {
   for (const int64_t n : {256, 360, 997, 1024, 1331, 2018, 3600, 4096, 7921, 16384, 32768, 32771})
     for (const Layout& l : {Layout{1, n, 1}, {3, n, 1}, {1, n, 3}}) {
-      Check<float>(l, false);
-      Check<double>(l, true);
+      CheckTransform<float>(l, false);
+      CheckTransform<double>(l, true);
     }
-  Check<float>({1, 1'000'000, 1}, true);
-  Check<double>({1, 99'991, 1}, false);
+  CheckTransform<float>({1, 1'000'000, 1}, true);
+  CheckTransform<double>({1, 99'991, 1}, false);
 }
 
 template <class T>
 void CheckReal(int64_t rows, int64_t n) {
-  const auto x = Some<T>(rows * n);
+  const auto x = PseudoRandom<T>(rows * n);
   const int64_t half = n / 2 + 1;
   std::vector<T> y(2 * rows * half), numbers(2 * rows * n), whole(2 * rows * n), back(rows * n);
   ASSERT_THAT(FromReal<T>(rows, n, x.data(), y.data(), InOrder), IsOk());
   for (int64_t i = 0; i < rows * n; ++i) numbers[2 * i] = x[i];
   ASSERT_THAT(Transform<T>(rows, n, 1, false, T{1}, numbers.data(), whole.data(), InOrder), IsOk());
-  const double near = 2 * Near<T>(n) * std::sqrt(static_cast<double>(n));
+  const double near = 2 * ErrorBound<T>(n) * std::sqrt(static_cast<double>(n));
   for (int64_t r = 0; r < rows; ++r) {
     EXPECT_EQ(y[2 * r * half + 1], 0);
     if (n % 2 == 0) {
@@ -130,7 +131,7 @@ void CheckReal(int64_t rows, int64_t n) {
   ASSERT_THAT(ToReal<T>(rows, n, static_cast<T>(1.0 / static_cast<double>(n)), y.data(),
                         back.data(), InOrder),
               IsOk());
-  for (int64_t i = 0; i < rows * n; ++i) ASSERT_NEAR(back[i], x[i], 2 * Near<T>(n)) << n;
+  for (int64_t i = 0; i < rows * n; ++i) ASSERT_NEAR(back[i], x[i], 2 * ErrorBound<T>(n)) << n;
 }
 TEST(Fourier, RealRows) {
   for (int64_t n = 1; n <= 140; ++n) {
@@ -148,7 +149,7 @@ TEST(Fourier, RealRows) {
 template <class T>
 void CheckRows(int64_t n) {
   constexpr int64_t kRows = 37;
-  auto x = Some<T>(2 * kRows * n);
+  auto x = PseudoRandom<T>(2 * kRows * n);
   std::vector<T> all(x.size()), one(2 * n);
   x[2 * n * 5 + 2 * (n / 2)] = std::numeric_limits<T>::quiet_NaN();
   ASSERT_THAT(Transform<T>(kRows, n, 1, false, T{1}, x.data(), all.data(), InOrder), IsOk());
@@ -170,7 +171,7 @@ TEST(Fourier, RowsDoNotDependOnEachOther) {
   }
 }
 
-TEST(Fourier, SharesItsWorkAndStops) {
+TEST(Fourier, ThreadsShareTheWorkAndAnErrorStopsIt) {
   const auto in_two = [](int64_t n, int64_t, Work work) {
     if (n < 2) return InOrder(n, 0, work);
     std::thread other([&] { work(0, n / 2); });
@@ -179,7 +180,7 @@ TEST(Fourier, SharesItsWorkAndStops) {
     return absl::OkStatus();
   };
   for (const Layout& l : {Layout{100, 360, 1}, {5, 40'000, 1}, {1, 30'011, 1}, {3, 64, 100}}) {
-    const auto x = Some<float>(2 * l.outer * l.n * l.inner);
+    const auto x = PseudoRandom<float>(2 * l.outer * l.n * l.inner);
     std::vector<float> alone(x.size()), shared(x.size());
     ASSERT_THAT(Transform<float>(l.outer, l.n, l.inner, false, 1, x.data(), alone.data(), InOrder),
                 IsOk());
@@ -211,25 +212,26 @@ void CheckKernels() {
     for (int64_t j = 1; j < 3; ++j) add(Root(0, 12, false));
     const Pass passes[] = {{4, 1, 3, 0, 0}, {3, 4, 1, 9, 0}};
     for (int64_t lanes = 1; lanes <= width; ++lanes) {
-      const auto x = Some<T>(2 * 12 * lanes), by = Some<T>(2 * 12 * lanes, 7);
+      const auto x = PseudoRandom<T>(2 * 12 * lanes), by = PseudoRandom<T>(2 * 12 * lanes, 7);
       std::vector<T> y(x.size());
       T* const scratch =
           static_cast<T*>(::operator new(4 * 12 * width * sizeof(T), std::align_val_t(64)));
       for (const bool rows : {true, false}) {
-        kernels.run({.steps = {12, passes, 2, factors.data()},
-                     .in = x.data(),
-                     .out = y.data(),
-                     .from = rows ? Strides{1, 12} : Strides{lanes, 1},
-                     .to = rows ? Strides{1, 12} : Strides{lanes, 1},
-                     .lanes = lanes,
-                     .scratch = scratch});
-        ExpectDefined<T>(rows ? Layout{lanes, 12, 1} : Layout{1, 12, lanes}, false, T{1}, x, y);
+        kernels.transform({.pass_list = {12, passes, 2, factors.data()},
+                           .in = x.data(),
+                           .out = y.data(),
+                           .from = rows ? Strides{1, 12} : Strides{lanes, 1},
+                           .to = rows ? Strides{1, 12} : Strides{lanes, 1},
+                           .lanes = lanes,
+                           .scratch = scratch});
+        ExpectMatchesDefinition<T>(rows ? Layout{lanes, 12, 1} : Layout{1, 12, lanes}, false, T{1},
+                                   x, y);
       }
       ::operator delete(scratch, std::align_val_t(64));
       const int64_t n = 12 * lanes - 1;
       kernels.multiply({.n = n, .in = x.data(), .factors = by.data(), .out = y.data(), .scale = 2});
       for (int64_t i = 0; i < n; ++i)
-        ASSERT_LT(std::abs(At(y, i) - Number(2) * At(x, i) * At(by, i)), 8 * Near<T>(1)) << i;
+        ASSERT_LT(std::abs(At(y, i) - Number(2) * At(x, i) * At(by, i)), 8 * ErrorBound<T>(1)) << i;
     }
   }
 }

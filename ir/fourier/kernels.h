@@ -5,23 +5,23 @@
 
 namespace tessera::ir::fourier {
 
-// One step of a transform of length n = l1 * radix * ido. The elements form l1 blocks, and a block
-// consists of ido groups of `radix` elements that are ido apart. The step transforms each group,
+// One pass of a transform of length n = l1 * radix * ido. The elements form l1 blocks, and a block
+// consists of ido groups of `radix` elements that are ido apart. The pass transforms each group,
 // and then multiplies each element by a factor.
 struct Pass {
   int64_t radix = 0, l1 = 0, ido = 0;
-  // The index of the step's first factor in Steps::factors, counted in complex numbers. The factor
-  // for element j > 0 of group i is (j - 1) * ido + i numbers behind it.
-  int64_t twiddles = 0;
-  // The index of the first radix-th root of unity in Steps::factors, counted in complex numbers.
+  // The index of the pass's first factor in PassList::factors, counted in complex numbers. The
+  // factor for element j > 0 of group i is (j - 1) * ido + i numbers behind it.
+  int64_t first_twiddle = 0;
+  // The index of the first radix-th root of unity in PassList::factors, counted in complex numbers.
   // Only radices without code of their own use it.
-  int64_t roots = 0;
+  int64_t first_root = 0;
 };
 
 // A transform of length n, whose prime factors are small. Numbers are complex, with the real part
 // first.
 template <class T>
-struct Steps {
+struct PassList {
   int64_t n = 0;
   const Pass* passes = nullptr;
   int64_t num_passes = 0;
@@ -38,8 +38,8 @@ struct Strides {
 // imaginary parts are swapped both when reading and when writing. The results are multiplied by
 // `factors`, if given, which lie at the strides of `out`, and then by `scale`. `in` may be `out`.
 template <class T>
-struct Lanes {
-  Steps<T> steps;
+struct LaneArgs {
+  PassList<T> pass_list;
   const T* in = nullptr;
   T* out = nullptr;
   Strides from, to;
@@ -51,9 +51,9 @@ struct Lanes {
 };
 
 // The products of n complex numbers with `factors` and `scale`. The parts can be swapped when
-// reading and writing, as in Lanes. `in` may be `out`.
+// reading and writing, as in LaneArgs. `in` may be `out`.
 template <class T>
-struct Products {
+struct ProductArgs {
   int64_t n = 0;
   const T* in = nullptr;
   const T* factors = nullptr;
@@ -65,8 +65,8 @@ struct Products {
 template <class T>
 struct Kernels {
   int64_t width = 0;  // number of lanes that a call computes at once
-  void (*run)(const Lanes<T>& lanes) = nullptr;
-  void (*multiply)(const Products<T>& products) = nullptr;
+  void (*transform)(const LaneArgs<T>& lanes) = nullptr;
+  void (*multiply)(const ProductArgs<T>& products) = nullptr;
 };
 
 // Returns the kernels for the best instruction set of this machine.
@@ -81,7 +81,7 @@ struct KernelList {
 template <class T>
 KernelList<T> AllKernels();
 
-// The largest prime factor that the length of Steps can have.
+// The largest prime factor that the length of PassList can have.
 inline constexpr int64_t kRadixMax = 97;
 
 }  // namespace tessera::ir::fourier

@@ -198,7 +198,7 @@ void RunPass(const Pass& pass, const T* factors, const typename Vectors<T, W>::C
              typename Vectors<T, W>::C* out) {
   using Vs = Vectors<T, W>;
   using C = typename Vs::C;
-  const T* const twiddles = factors + 2 * pass.twiddles;
+  const T* const twiddles = factors + 2 * pass.first_twiddle;
   const int64_t ido = pass.ido, l1 = pass.l1;
   for (int64_t k = 0; k < l1; ++k) {
     const C* const from = in + ido * R * k;
@@ -224,8 +224,8 @@ void RunOddPass(const Pass& pass, const T* factors, const typename Vectors<T, W>
                 typename Vectors<T, W>::C* out) {
   using Vs = Vectors<T, W>;
   using C = typename Vs::C;
-  const T* const twiddles = factors + 2 * pass.twiddles;
-  const T* const roots = factors + 2 * pass.roots;
+  const T* const twiddles = factors + 2 * pass.first_twiddle;
+  const T* const roots = factors + 2 * pass.first_root;
   const int64_t ido = pass.ido, l1 = pass.l1, radix = pass.radix;
   for (int64_t k = 0; k < l1; ++k) {
     const C* const from = in + ido * radix * k;
@@ -250,7 +250,7 @@ struct Runner {
   // ---- Loads and stores: one vector for each element. ----
   static C Swapped(const C& c, bool swaps) { return swaps ? C{c.im, c.re} : c; }
 
-  static void LoadOne(const Lanes<T>& l, int64_t i, C* to) {
+  static void LoadOne(const LaneArgs<T>& l, int64_t i, C* to) {
     C c = {};
     for (int64_t j = 0; j < l.lanes; ++j) {
       const T* const p = l.in + 2 * (i * l.from.element + j * l.from.lane);
@@ -259,7 +259,7 @@ struct Runner {
     }
     *to = Swapped(c, l.swaps_in);
   }
-  static void StoreOne(const Lanes<T>& l, int64_t i, const C& from) {
+  static void StoreOne(const LaneArgs<T>& l, int64_t i, const C& from) {
     const C c = Swapped(from, l.swaps_out);
     for (int64_t j = 0; j < l.lanes; ++j) {
       T* const p = l.out + 2 * (i * l.to.element + j * l.to.lane);
@@ -267,8 +267,8 @@ struct Runner {
       p[1] = c.im[j];
     }
   }
-  static void LoadAll(const Lanes<T>& l, C* to) {
-    const int64_t n = l.steps.n;
+  static void LoadAll(const LaneArgs<T>& l, C* to) {
+    const int64_t n = l.pass_list.n;
     int64_t i = 0;
     if (l.lanes == W && l.from.lane == 1) {
       for (; i < n; ++i)
@@ -284,7 +284,7 @@ struct Runner {
     }
     for (; i < n; ++i) LoadOne(l, i, to + i);
   }
-  static C Factor(const Lanes<T>& l, int64_t i) {
+  static C Factor(const LaneArgs<T>& l, int64_t i) {
     if (l.lanes == W && l.to.lane == 1) return Vs::LoadNumbers(l.factors + 2 * i * l.to.element);
     C c = {};
     for (int64_t j = 0; j < l.lanes; ++j) {
@@ -294,8 +294,8 @@ struct Runner {
     }
     return c;
   }
-  static void StoreAll(const Lanes<T>& l, C* from) {
-    const int64_t n = l.steps.n;
+  static void StoreAll(const LaneArgs<T>& l, C* from) {
+    const int64_t n = l.pass_list.n;
     if (l.factors != nullptr)
       for (int64_t i = 0; i < n; ++i) from[i] = Vs::Times(from[i], Factor(l, i));
     if (l.scale != 1)
@@ -319,7 +319,7 @@ struct Runner {
     for (; i < n; ++i) StoreOne(l, i, from[i]);
   }
 
-  static void Multiply(const Products<T>& p) {
+  static void Multiply(const ProductArgs<T>& p) {
     const auto part = [&](const T* in, const T* by, T* out) {
       const C x = Vs::Times(Swapped(Vs::LoadNumbers(in), p.swaps_in), Vs::LoadNumbers(by));
       Vs::StoreNumbers(Swapped(Vs::Scaled(x, p.scale), p.swaps_out), out);
@@ -334,13 +334,13 @@ struct Runner {
     for (int64_t j = 0; j < 2 * (p.n - i); ++j) p.out[2 * i + j] = out[j];
   }
 
-  static void Run(const Lanes<T>& l) {
+  static void Run(const LaneArgs<T>& l) {
     C* from = reinterpret_cast<C*>(l.scratch);
-    C* to = from + l.steps.n;
+    C* to = from + l.pass_list.n;
     LoadAll(l, from);
-    for (int64_t p = 0; p < l.steps.num_passes; ++p) {
-      const Pass& pass = l.steps.passes[p];
-      const T* const factors = l.steps.factors;
+    for (int64_t p = 0; p < l.pass_list.num_passes; ++p) {
+      const Pass& pass = l.pass_list.passes[p];
+      const T* const factors = l.pass_list.factors;
       switch (pass.radix) {
         case 2:
           RunPass<T, W, 2>(pass, factors, from, to);
