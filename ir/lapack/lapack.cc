@@ -21,26 +21,26 @@ namespace {
 
 // The names are tried in turn: the library beside the program or the system's, then Debian's
 // variant with threads by its full path.
-constexpr const char* kFiles[] = {"libopenblas.so.0",
-                                  "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"};
+constexpr const char* kLibraryFiles[] = {
+    "libopenblas.so.0", "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"};
 
 // OpenBLAS picks its kernels by the model of the processor. A model that is newer than the library,
 // or that a hypervisor does not name, gets the kernels of 2004, at a fifth of the speed. While the
 // library is opened, this class sets the environment variable by which a user can name kernels
 // (kVariable) to those that the processor can run, unless the user has set it.
-class NamedKernels {
+class ScopedKernelName {
  public:
-  NamedKernels() {
-    const char* const kernels = Named();
+  ScopedKernelName() {
+    const char* const kernels = KernelsForProcessor();
     set_ = kernels != nullptr && getenv(kVariable) == nullptr && setenv(kVariable, kernels, 0) == 0;
   }
-  ~NamedKernels() {
+  ~ScopedKernelName() {
     if (set_) unsetenv(kVariable);
   }
 
  private:
   static constexpr const char* kVariable = "OPENBLAS_CORETYPE";
-  static const char* Named() {
+  static const char* KernelsForProcessor() {
 #if defined(__x86_64__)
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -68,7 +68,7 @@ void* OpenForCallers(const char* file, std::string* why) {
   }
   void* handle;
   {
-    const NamedKernels named;
+    const ScopedKernelName named;
     handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   }
   const char* const error = handle == nullptr ? dlerror() : nullptr;
@@ -78,7 +78,7 @@ void* OpenForCallers(const char* file, std::string* why) {
     return nullptr;
   }
   // A library built without threads does not lock its scratch memory: two callers at once share it
-  // and get wrong results. One built with OpenMP locks only against the threads of OpenMP.
+  // and get wrong results. A library built with OpenMP locks only against the threads of OpenMP.
   constexpr int kPthreads = 1;
   void* const variant = dlsym(handle, "openblas_get_parallel");
   if (variant == nullptr || reinterpret_cast<int (*)()>(variant)() != kPthreads) {
@@ -98,7 +98,7 @@ struct Library {
 const Library& OpenBlas() {
   static const auto* const kLibrary = [] {
     auto* const library = new Library;
-    for (const char* const file : kFiles) {
+    for (const char* const file : kLibraryFiles) {
       std::string why;
       library->handle = OpenForCallers(file, &why);
       if (library->handle != nullptr) break;
@@ -135,8 +135,8 @@ int WithScratch(const F& call) {
 // Unpacks real eigenvectors from LAPACK's form: a pair of conjugates has its real part in the first
 // column and its imaginary part in the second.
 template <class T>
-void Unpack(int n, const std::vector<std::complex<T>>& w, const std::vector<T>& packed,
-            std::complex<T>* v, int ldv) {
+void UnpackEigenvectors(int n, const std::vector<std::complex<T>>& w, const std::vector<T>& packed,
+                        std::complex<T>* v, int ldv) {
   for (int j = 0; j < n; ++j) {
     const bool pair = std::imag(w[j]) != 0 && j + 1 < n;
     for (int i = 0; i < n; ++i) {
@@ -338,8 +338,8 @@ int Routines<T>::Geev(bool left, bool right, int n, T* a, int lda, std::complex<
     std::vector<std::complex<T>> values(n);
     for (int i = 0; i < n; ++i) values[i] = {re[i], im[i]};
     std::copy(values.begin(), values.end(), w);
-    if (left) Unpack(n, values, packed_left, vl, ldvl);
-    if (right) Unpack(n, values, packed_right, vr, ldvr);
+    if (left) UnpackEigenvectors(n, values, packed_left, vl, ldvl);
+    if (right) UnpackEigenvectors(n, values, packed_right, vr, ldvr);
     return 0;
   }
 }
@@ -410,7 +410,7 @@ double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
 // The scratch memory consists of blocks of 64 columns, 65 x 64 numbers for products of reflectors,
 // real vectors before they become complex, and eigenvalues in separate parts.
 template <class T>
-double Routines<T>::MoreOfEigenvalues(int64_t n) {
+double Routines<T>::EigenvalueScratchBytes(int64_t n) {
   const auto size = static_cast<double>(n);
   return (2 * size * size + 80 * size + 65 * 64 + 8) * sizeof(T);
 }
@@ -423,25 +423,26 @@ absl::StatusOr<const Routines<T>*> Load() {
   static const auto* const kLoaded = [] {
     auto* const loaded = new absl::StatusOr<const Routines<T>*>;
     const Library& library = OpenBlas();
-    const auto lacks = [&](const std::string& problem) {
+    const auto set_error = [&](const std::string& problem) {
       *loaded =
           MakeError(ErrorKind::kNotImplemented,
                     absl::StrCat("linear algebra needs OpenBLAS where the program runs, and ",
                                  problem, ". Install it there (Debian: libopenblas0-pthread)"));
     };
     if (library.handle == nullptr) {
-      lacks(absl::StrCat("no library was found that several threads may call: ", library.error));
+      set_error(
+          absl::StrCat("no library was found that several threads may call: ", library.error));
       return loaded;
     }
     auto* const routines = new Routines<T>;
-#define TESSERA_ROUTINE(name, complex_name)                       \
-  {                                                               \
-    const std::string symbol = SymbolOf<T>(#name, #complex_name); \
-    routines->name##_ = dlsym(library.handle, symbol.c_str());    \
-    if (routines->name##_ == nullptr) {                           \
-      lacks(absl::StrCat("the library there has no ", symbol));   \
-      return loaded;                                              \
-    }                                                             \
+#define TESSERA_ROUTINE(name, complex_name)                         \
+  {                                                                 \
+    const std::string symbol = SymbolOf<T>(#name, #complex_name);   \
+    routines->name##_ = dlsym(library.handle, symbol.c_str());      \
+    if (routines->name##_ == nullptr) {                             \
+      set_error(absl::StrCat("the library there has no ", symbol)); \
+      return loaded;                                                \
+    }                                                               \
   }
     TESSERA_LAPACK_ROUTINES(TESSERA_ROUTINE)
 #undef TESSERA_ROUTINE
@@ -451,7 +452,7 @@ absl::StatusOr<const Routines<T>*> Load() {
   return *kLoaded;
 }
 
-absl::StatusOr<std::string> Kernels() {
+absl::StatusOr<std::string> KernelName() {
   if (auto loaded = Load<float>(); !loaded.ok()) return loaded.status();
   void* const name = dlsym(OpenBlas().handle, "openblas_get_corename");
   return name == nullptr ? "" : reinterpret_cast<const char* (*)()>(name)();

@@ -103,9 +103,9 @@ class Routines {
   int Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, int ldb) const;
 
   // ScratchBytes bounds the scratch memory of Geqrf, Geqp3, Orgqr, Syevd, Gesdd and Gesvd. Geev,
-  // Gees, Gehrd and Sytrd take at most MoreOfEigenvalues in addition.
+  // Gees, Gehrd and Sytrd take at most EigenvalueScratchBytes in addition.
   static double ScratchBytes(int64_t m, int64_t n);
-  static double MoreOfEigenvalues(int64_t n);
+  static double EigenvalueScratchBytes(int64_t n);
 
  private:
   template <class U>
@@ -116,13 +116,13 @@ class Routines {
 #undef TESSERA_ROUTINE
 };
 
-// Returns the routines. NOT_IMPLEMENTED, with the place to get the library, if it is missing or
-// lacks a routine.
+// Returns the routines. Returns NOT_IMPLEMENTED, with the place to get the library, if the library
+// is missing or lacks a routine.
 template <class T>
 absl::StatusOr<const Routines<T>*> Load();
 // Returns the processor whose kernels the library runs, in OpenBLAS's words, such as "SkylakeX", or
 // "" if the library does not tell.
-absl::StatusOr<std::string> Kernels();
+absl::StatusOr<std::string> KernelName();
 
 extern template absl::StatusOr<const Routines<float>*> Load();
 extern template absl::StatusOr<const Routines<double>*> Load();

@@ -28,7 +28,7 @@ std::vector<float> Matrix(int n, int seed) {
 }
 
 // A library that shares scratch among callers gets a few in a hundred of these calls wrong.
-TEST(Lapack, ThreadsThatCallAtOnceGetWhatOneGets) {
+TEST(Lapack, ConcurrentCallsGiveTheResultsOfSingleCalls) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Routines<float>* const lapack, Load<float>());
   constexpr int kSide = 64, kMatrices = 16, kThreads = 8, kCalls = 2000;
   std::vector<std::vector<float>> in, want;
@@ -53,9 +53,9 @@ TEST(Lapack, ThreadsThatCallAtOnceGetWhatOneGets) {
 
 #if defined(__x86_64__)
 // The kernels must also be right if OpenBLAS does not know the processor's model.
-TEST(Lapack, TheKernelsAreWhatTheProcessorCanDo) {
+TEST(Lapack, TheKernelsMatchTheProcessor) {
   if (getenv("OPENBLAS_CORETYPE") != nullptr) GTEST_SKIP() << "the environment names the kernels";
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string kernels, Kernels());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string kernels, KernelName());
   EXPECT_EQ(getenv("OPENBLAS_CORETYPE"), nullptr) << "left in the program's environment";
   const std::vector<std::string> with_avx512 = {"SkylakeX", "Cooperlake", "SapphireRapids"};
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))

@@ -298,10 +298,11 @@ constexpr AttrSpec kEigAttrs[] = {{"compute_left_eigenvectors", AttrKind::kBool}
 int64_t EigenScratch(const InferContext& c, absl::Span<const Type> out) {
   const int64_t n = NumCols(c.in[0]);
   const double bytes_per_matrix =
-      c.in[0].dtype == DType::kF32   ? lapack::Routines<float>::MoreOfEigenvalues(n)
-      : c.in[0].dtype == DType::kF64 ? lapack::Routines<double>::MoreOfEigenvalues(n)
-      : c.in[0].dtype == DType::kC64 ? lapack::Routines<std::complex<float>>::MoreOfEigenvalues(n)
-                                     : lapack::Routines<std::complex<double>>::MoreOfEigenvalues(n);
+      c.in[0].dtype == DType::kF32   ? lapack::Routines<float>::EigenvalueScratchBytes(n)
+      : c.in[0].dtype == DType::kF64 ? lapack::Routines<double>::EigenvalueScratchBytes(n)
+      : c.in[0].dtype == DType::kC64
+          ? lapack::Routines<std::complex<float>>::EigenvalueScratchBytes(n)
+          : lapack::Routines<std::complex<double>>::EigenvalueScratchBytes(n);
   const double total_bytes = static_cast<double>(MatricesAtOnce(c)) * bytes_per_matrix;
   return MatrixScratch(c, out) + static_cast<int64_t>(std::min(total_bytes, 0x1p60));
 }
