@@ -66,7 +66,7 @@ TEST(SampleTest, ValuesDependOnTheRowAlone) {
   EXPECT_EQ(FilledShards(MakeType(DType::kU32, {2}), Bits(), {}, "key")[0].IntAt(0), 1025243542);
 }
 
-TEST(SampleTest, DifferencesAreSeen) {
+TEST(SampleTest, ADifferenceBeyondTheToleranceIsFound) {
   const Array one = Array::Scalar(DType::kF32, 1), next = Array::Scalar(DType::kF32, 1 + 0x1p-23);
   const Array nan = Array::Scalar(DType::kF32, NAN), zero = Array::Scalar(DType::kF32, 0);
   EXPECT_EQ(Difference(one, one, kExact, nullptr), "");
@@ -85,7 +85,8 @@ TEST(SampleTest, DifferencesAreSeen) {
 
 class FormsTest : public OpTest {};
 
-std::string SameProgram(const Program& got, const Program& want) {
+// Returns how two programs that should be equal differ, or "".
+std::string ProgramDifference(const Program& got, const Program& want) {
   if (got.entry->types != want.entry->types) return "types differ";
   if (StructuralHash(got) != StructuralHash(want))
     return absl::StrCat("the hash differs; it is now\n", PrintProgram(got), "and was\n",
@@ -96,10 +97,11 @@ std::string SameProgram(const Program& got, const Program& want) {
 TEST_P(FormsTest, TextComesBackEqual) {
   ForEachSample([](const Sample& s) -> std::string {
     const Program p{kOpset, FunctionOf(s), {}, {}};
-    if (const absl::Status v = Verify(p); !v.ok()) return Why(v);
+    if (const absl::Status v = Verify(p); !v.ok()) return StatusText(v);
     const std::string text = PrintProgram(p);
     const absl::StatusOr<Program> back = ParseProgram(text);
-    return back.ok() ? SameProgram(*back, p) : absl::StrCat(back.status().ToString(), "\n", text);
+    return back.ok() ? ProgramDifference(*back, p)
+                     : absl::StrCat(back.status().ToString(), "\n", text);
   });
 }
 
@@ -109,7 +111,7 @@ TEST_P(FormsTest, WireComesBackEqual) {
   ForEachSample([](const Sample& s) -> std::string {
     const Program p{kOpset, FunctionOf(s), {}, {}};
     const absl::StatusOr<Program> back = *ThroughTheWire(p);
-    return back.ok() ? SameProgram(*back, p) : Why(back.status());
+    return back.ok() ? ProgramDifference(*back, p) : StatusText(back.status());
   });
 }
 TESSERA_FOR_EVERY_OP(FormsTest);
@@ -126,7 +128,7 @@ TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
     if (out.size() != types.size())
       return absl::StrCat(out.size(), " results for ", types.size(), " types");
     for (size_t r = 0; r < out.size(); ++r) {
-      if (out[r].size() != DevicesOf(s.scope).size()) return "a lane is missing";
+      if (out[r].size() != DevicesOf(s.scope).size()) return "a shard is missing";
       for (const Array& a : out[r])
         if (a.dtype() != types[r].dtype || a.shape() != types[r].shape)
           return absl::StrCat("result ", r, " is inferred ", types[r].ToString(), ", evaluated ",
@@ -167,7 +169,7 @@ const Recorded* FindRecorded(const Sample& s, std::string* why) {
   for (const SampleFamily& f : Families()) {
     if (f.samples.empty() || &s < &f.samples.front() || &s > &f.samples.back()) continue;
     const absl::StatusOr<Recording>& recording = kAll->at(f.name);
-    *why = Why(recording.status());
+    *why = StatusText(recording.status());
     if (!recording.ok()) return nullptr;
     auto it = recording->samples.find(s.name);
     if (it != recording->samples.end()) return &it->second;
@@ -198,11 +200,12 @@ TEST_P(ValuesTest, EvaluatorGivesTheRecordedValues) {
       return "the row has changed since its values were recorded; run scripts/record_samples.py";
     const std::vector<Shards> got = ValueOrThrow(RunShards(*FunctionOf(s), ArgsOf(s)));
     if (!s.free_signs.empty())
-      return Differences(AbsoluteValues(got), AbsoluteValues(want->results), s.tolerance, nullptr);
+      return FirstDifference(AbsoluteValues(got), AbsoluteValues(want->results), s.tolerance,
+                             nullptr);
     if (s.tolerance.kind != Tolerance::kReordered)
-      return Differences(got, want->results, s.tolerance, nullptr);
+      return FirstDifference(got, want->results, s.tolerance, nullptr);
     const std::vector<Shards> magnitudes = ValueOrThrow(MagnitudesOf(s, ArgsOf(s)));
-    return Differences(got, want->results, s.tolerance, &magnitudes);
+    return FirstDifference(got, want->results, s.tolerance, &magnitudes);
   });
 }
 TESSERA_FOR_EVERY_OP(ValuesTest);
@@ -285,7 +288,7 @@ void SetNumber(Array* x, size_t i, double value) {
 
 // Checks whether the op is additive: whether f(a + b) = f(a) + f(b), up to rounding. Returns "" if
 // it is, and otherwise the difference.
-std::string NotAdditive(const Sample& s) {
+std::string AdditivityError(const Sample& s) {
   const FunctionRef f = FunctionOf(s);
   std::vector<Array> a, b, sum;
   for (const Shards& shards : ArgsOf(s)) {
@@ -346,7 +349,7 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
       }
       if (Any(Inexact(partial)) && s.linear.empty() &&
           InferTypes(def, scope, partial, s.attrs, s.regions).ok())
-        if (std::string wrong = NotAdditive(s); !wrong.empty()) return wrong;
+        if (std::string wrong = AdditivityError(s); !wrong.empty()) return wrong;
     }
     if (!collective && all.size() < 2) return "";
     for (size_t i = 0; i < all.size(); ++i) {
@@ -366,8 +369,9 @@ TESSERA_FOR_EVERY_OP(VaryingTest);
 
 class RefusalTest : public OpTest {};
 
-std::string Refuses(const absl::Status& status, std::string_view what, const OpDef& def,
-                    std::string_view reason) {
+// Returns what is wrong with a status that should refuse an op, or "".
+std::string RefusalFault(const absl::Status& status, std::string_view what, const OpDef& def,
+                         std::string_view reason) {
   if (status.ok()) return absl::StrCat(ToAbsl(what), " is refused and yet done");
   for (std::string_view part : {what, def.lax_name, reason})
     if (!absl::StrContains(status.message(), ToAbsl(part)))
@@ -393,18 +397,18 @@ TEST_P(RefusalTest, TransformsGiveTheReason) {
     const std::vector<bool> active = Inexact(f->param_types());
     const std::vector<bool> results = Inexact(f->result_types());
     if (s.def->jvp.refused() && Any(active)) {
-      const std::string why =
-          Refuses(Jvp(*f, active).status(), "Differentiation rule", *s.def, s.def->jvp.reason);
-      if (!why.empty()) return why;
+      const std::string fault =
+          RefusalFault(Jvp(*f, active).status(), "Differentiation rule", *s.def, s.def->jvp.reason);
+      if (!fault.empty()) return fault;
     }
     if (s.def->transpose.refused() && Any(active) && Any(results)) {
-      const std::string why = Refuses(TransposeFunction(*f, active).status(), "Transpose rule",
-                                      *s.def, s.def->transpose.reason);
-      if (!why.empty()) return why;
+      const std::string fault = RefusalFault(TransposeFunction(*f, active).status(),
+                                             "Transpose rule", *s.def, s.def->transpose.reason);
+      if (!fault.empty()) return fault;
     }
     if (s.def->batch.refused() && !s.operands.empty())
-      return Refuses(Batch(*f, std::vector<int>(s.operands.size(), 0), 2).status(), "Batching rule",
-                     *s.def, s.def->batch.reason);
+      return RefusalFault(Batch(*f, std::vector<int>(s.operands.size(), 0), 2).status(),
+                          "Batching rule", *s.def, s.def->batch.reason);
     return "";
   });
 }

@@ -36,17 +36,19 @@ namespace {
 
 constexpr int kDevices = 4;
 constexpr int64_t kMemoryBytes = int64_t{64} << 20;  // memory of one device
-constexpr double kWorkMax = 1e7;  // limit of flops + bytes; larger ones are only compiled
+constexpr double kBytesMovedMax = 1e7;  // programs that move more bytes are only compiled
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // ---- The program that is printed when the process dies. -----------------------------------------
-char dying_of[1 << 14] = "";
-void SayWhatOf(int) {
+char current_program[1 << 14] = "";
+void PrintCurrentProgram(int) {
   constexpr char kIntro[] = "\nThe process died of:\n";
   if (write(STDERR_FILENO, kIntro, sizeof kIntro - 1) < 0) return;
-  if (write(STDERR_FILENO, dying_of, std::strlen(dying_of)) < 0) return;
+  if (write(STDERR_FILENO, current_program, std::strlen(current_program)) < 0) return;
 }
-void NowAt(const std::string& text) { std::strncpy(dying_of, text.c_str(), sizeof dying_of - 1); }
+void SetCurrentProgram(const std::string& text) {
+  std::strncpy(current_program, text.c_str(), sizeof current_program - 1);
+}
 
 // ---- Programs. ----------------------------------------------------------------------------------
 
@@ -56,8 +58,9 @@ struct Candidate {
   std::vector<Type> in;
   Attrs attrs;
   std::vector<FunctionRef> regions;
-  Scope scope;             // scope of the function that contains the op
-  std::vector<Type> were;  // result types of the unchanged row, which the client claims for this op
+  Scope scope;  // scope of the function that contains the op
+  // The result types of the unchanged row, which the client claims for this op.
+  std::vector<Type> claimed_results;
   std::vector<std::optional<PartitionSpec>> in_shardings;
 
   bool manual() const {
@@ -67,16 +70,16 @@ struct Candidate {
   }
 };
 
-Candidate Of(const Sample& s) {
+Candidate CandidateOf(const Sample& s) {
   Candidate c{s.def, {}, s.attrs, s.regions, s.scope, {}, {}};
   for (const Operand& o : s.operands) c.in.push_back(o.type);
-  c.were = ValueOrThrow(InferTypes(*c.def, c.scope, c.in, c.attrs, c.regions));
+  c.claimed_results = ValueOrThrow(InferTypes(*c.def, c.scope, c.in, c.attrs, c.regions));
   return c;
 }
 
 // Returns the program of a client that checks nothing. The result types are those of the unchanged
 // row, so they may be wrong.
-Program Unchecked(const Candidate& c) {
+Program UncheckedProgram(const Candidate& c) {
   auto f = std::make_shared<Function>();
   f->name = "any";
   f->scope = c.scope;
@@ -84,7 +87,7 @@ Program Unchecked(const Candidate& c) {
   f->types = c.in;
   Op op{c.def, {}, {}, c.attrs, c.regions};
   for (int i = 0; i < f->num_params; ++i) op.operands.push_back(i);
-  for (const Type& t : c.were) {
+  for (const Type& t : c.claimed_results) {
     op.results.push_back(static_cast<ValueId>(f->types.size()));
     f->results.push_back(static_cast<ValueId>(f->types.size()));
     f->types.push_back(t);
@@ -142,7 +145,7 @@ FunctionRef InManualCode(const Candidate& c) {
   return b.Build(ManualComputation(b, region, args, in_specs, out_specs, all, c.scope.check_vma));
 }
 
-absl::StatusOr<Program> Checked(const Candidate& c) {
+absl::StatusOr<Program> CheckedProgram(const Candidate& c) {
   Program p;
   p.in_shardings = c.in_shardings;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
@@ -167,7 +170,7 @@ class Random {
   uint64_t Below(uint64_t n) { return bits_() % n; }
   bool Coin() { return Below(2) != 0; }
   template <class T>
-  const T& One(const std::vector<T>& of) {
+  const T& Pick(const std::vector<T>& of) {
     return of[Below(of.size())];
   }
 
@@ -184,14 +187,15 @@ const std::vector<DType>& AllDTypes() {
   return *kAll;
 }
 
-int64_t Bound(Random& r) {
-  return r.One<int64_t>({-1, 0, 1, 2, 7, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 62,
-                         std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()});
+int64_t RandomBound(Random& r) {
+  return r.Pick<int64_t>({-1, 0, 1, 2, 7, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 62,
+                          std::numeric_limits<int64_t>::max(),
+                          std::numeric_limits<int64_t>::min()});
 }
 void ChangeDims(Random& r, Dims* dims) {
   switch (r.Below(5)) {
     case 0:
-      dims->push_back(Bound(r));
+      dims->push_back(RandomBound(r));
       break;
     case 1:
       if (!dims->empty()) dims->erase(dims->begin() + r.Below(dims->size()));
@@ -200,13 +204,13 @@ void ChangeDims(Random& r, Dims* dims) {
       if (dims->size() > 1) std::swap(dims->front(), dims->back());
       break;
     default:
-      if (!dims->empty()) (*dims)[r.Below(dims->size())] = Bound(r);
+      if (!dims->empty()) (*dims)[r.Below(dims->size())] = RandomBound(r);
   }
 }
-PartitionSpec AnySpec(Random& r) {
+PartitionSpec RandomSpec(Random& r) {
   PartitionSpec spec;
   const std::vector<AxisList> entries = {{}, {"x"}, {"y"}, {"x", "y"}, {"nowhere"}, {"x", "x"}};
-  for (uint64_t d = r.Below(4); d > 0; --d) spec.dims.push_back(r.One(entries));
+  for (uint64_t d = r.Below(4); d > 0; --d) spec.dims.push_back(r.Pick(entries));
   if (r.Below(6) == 0) spec.unreduced = {"y"};
   if (r.Below(6) == 0) spec.open.assign(spec.dims.size(), true);
   return spec;
@@ -214,13 +218,13 @@ PartitionSpec AnySpec(Random& r) {
 struct ChangeAttr {
   Random& r;
   AttrValue operator()(bool v) const { return !v; }
-  AttrValue operator()(int64_t) const { return Bound(r); }
+  AttrValue operator()(int64_t) const { return RandomBound(r); }
   AttrValue operator()(double) const {
-    return r.One<double>({0, -0.0, 1e308, -1, std::numeric_limits<double>::infinity(),
-                          std::numeric_limits<double>::quiet_NaN()});
+    return r.Pick<double>({0, -0.0, 1e308, -1, std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN()});
   }
   AttrValue operator()(const std::string& v) const {
-    return r.One<std::string>({"", "nothing", v + v, std::string(1000, 'x')});
+    return r.Pick<std::string>({"", "nothing", v + v, std::string(1000, 'x')});
   }
   AttrValue operator()(std::vector<int64_t> v) const {
     ChangeDims(r, &v);
@@ -237,30 +241,30 @@ struct ChangeAttr {
     v.push_back(true);
     return v;
   }
-  AttrValue operator()(DType) const { return r.One(AllDTypes()); }
+  AttrValue operator()(DType) const { return r.Pick(AllDTypes()); }
   AttrValue operator()(const Array& v) const {
     Dims shape = v.shape();
     if (r.Coin()) shape.push_back(static_cast<int64_t>(r.Below(3)));
-    return Array(r.One(AllDTypes()), shape);
+    return Array(r.Pick(AllDTypes()), shape);
   }
-  AttrValue operator()(const PartitionSpec&) const { return AnySpec(r); }
+  AttrValue operator()(const PartitionSpec&) const { return RandomSpec(r); }
   AttrValue operator()(std::vector<PartitionSpec> v) const {
     if (v.empty() || r.Below(4) == 0) {
-      v.push_back(AnySpec(r));
+      v.push_back(RandomSpec(r));
     } else {
-      v[r.Below(v.size())] = AnySpec(r);
+      v[r.Below(v.size())] = RandomSpec(r);
     }
     return v;
   }
 };
 
 // Changes one property of the op: an attribute, or the type or the number of its operands.
-void Change(Random& r, Candidate* c) {
+void ChangeOneProperty(Random& r, Candidate* c) {
   const uint64_t what = r.Below(8);
   const std::vector<std::pair<std::string, AttrValue>> attrs(c->attrs.map().begin(),
                                                              c->attrs.map().end());
   if (what < 4 && !attrs.empty()) {
-    const auto& [name, value] = r.One(attrs);
+    const auto& [name, value] = r.Pick(attrs);
     if (r.Below(12) == 0) return c->attrs.Erase(name);
     if (r.Below(12) == 0) return c->attrs.Set(name, int64_t{3});
     return c->attrs.Set(name, std::visit(ChangeAttr{r}, value));
@@ -269,7 +273,7 @@ void Change(Random& r, Candidate* c) {
   Type& t = c->in[r.Below(c->in.size())];
   switch (what) {
     case 5:
-      t.dtype = r.One(AllDTypes());
+      t.dtype = r.Pick(AllDTypes());
       break;
     case 6:
       if (r.Coin()) {
@@ -293,15 +297,15 @@ void SetDType(const Sample& s, DType d, Candidate* c) {
   for (Type& t : c->in)
     if (t.dtype == s.dtype()) t.dtype = d;
   if (!c->in.empty()) return;
-  const Attrs were = c->attrs;
-  for (const auto& [name, value] : were.map()) {
+  const Attrs unchanged = c->attrs;
+  for (const auto& [name, value] : unchanged.map()) {
     if (std::holds_alternative<DType>(value)) c->attrs.Set(name, d);
     if (const Array* a = std::get_if<Array>(&value)) c->attrs.Set(name, Array(d, a->shape()));
   }
 }
 
 // Puts the op on a mesh of four devices, with operand shardings that often fit.
-void Place(Random& r, Candidate* c) {
+void PlaceOnMesh(Random& r, Candidate* c) {
   if (!c->scope.mesh.empty()) return;
   c->scope.mesh.axes = {{"x", 2}, {"y", 2}};
   for (const Type& t : c->in) {
@@ -323,7 +327,7 @@ void Place(Random& r, Candidate* c) {
 
 // ---- Running. -----------------------------------------------------------------------------------
 
-Array AnyArray(Random& r, const Type& type) {
+Array RandomArray(Random& r, const Type& type) {
   Array a(type.dtype, type.shape);
   std::byte* const p = a.MutableData();
   const uint64_t mask = type.dtype == DType::kBool ? 1 : 0xff;
@@ -334,8 +338,8 @@ Array AnyArray(Random& r, const Type& type) {
 class AnyProgramTest : public OpTest {
  protected:
   static void SetUpTestSuite() {
-    std::signal(SIGABRT, SayWhatOf);
-    std::signal(SIGSEGV, SayWhatOf);
+    std::signal(SIGABRT, PrintCurrentProgram);
+    std::signal(SIGSEGV, PrintCurrentProgram);
     service_ = new std::shared_ptr<api::Service>(
         ValueOrThrow(embed::Start({.devices = kDevices, .memory_bytes_per_device = kMemoryBytes})));
   }
@@ -358,14 +362,14 @@ class AnyProgramTest : public OpTest {
   }
 
   void Try(Random& r, const Candidate& c) {
-    const Program claimed = Unchecked(c);
-    NowAt(PrintProgram(claimed));
-    const std::string text(dying_of);
+    const Program claimed = UncheckedProgram(c);
+    SetCurrentProgram(PrintProgram(claimed));
+    const std::string text(current_program);
     if (const auto read = ThroughTheWire(claimed); read && !read->ok())
       ExpectRefusal(read->status(), text);
     if (const auto read = ParseProgram(PrintProgram(claimed)); !read.ok())
       ExpectRefusal(read.status(), text);
-    const absl::StatusOr<Program> program = Checked(c);
+    const absl::StatusOr<Program> program = CheckedProgram(c);
     if (!program.ok()) return ExpectRefusal(program.status(), text);
     Run(r, *program, c);
   }
@@ -374,19 +378,18 @@ class AnyProgramTest : public OpTest {
   // random, since donation takes other paths in the executor. Every result must have its type.
   void Run(Random& r, const Program& program, const Candidate& c) {
     const std::string text = PrintProgram(program);
-    NowAt(text);
+    SetCurrentProgram(text);
     const absl::StatusOr<api::CompileReply> compiled = service().Compile({program, {}, "any"});
     if (!compiled.ok()) return ExpectRefusal(compiled.status(), text);
     std::vector<Type> in, out;
     for (const Type& t : program.entry->param_types()) in.push_back(t);
     for (const Type& t : program.entry->result_types()) out.push_back(t);
-    const Cost cost = CostOfAll(*program.entry);
-    if (cost.flops + cost.bytes > kWorkMax) return;
+    if (BytesMoved(*program.entry) > kBytesMovedMax) return;
     std::vector<Array> args;
     api::ExecuteRequest run;
     run.executable = compiled->executable;
     for (size_t i = 0; i < in.size(); ++i) {
-      args.push_back(AnyArray(r, in[i]));
+      args.push_back(RandomArray(r, in[i]));
       const auto put = service().Put(args.back(), compiled->in[i].placement);
       ASSERT_TRUE(put.ok()) << put.status() << "\n" << text;
       run.args.push_back(*put);
@@ -416,29 +419,30 @@ class AnyProgramTest : public OpTest {
                                                                    << text;
   }
 
-  static Cost CostOfAll(const Function& f) {
-    Cost sum;
+  // Returns the bytes of the operands and results of all ops.
+  static double BytesMoved(const Function& f) {
+    double sum = 0;
     for (const Op& op : f.ops) {
       std::vector<Type> in, out;
       for (ValueId v : op.operands) in.push_back(f.types[v]);
       for (ValueId v : op.results) out.push_back(f.types[v]);
       for (const auto* list : {&in, &out})
-        for (const Type& t : *list) sum.bytes += static_cast<double>(t.num_bytes());
-      for (const FunctionRef& region : op.regions) sum.bytes += CostOfAll(*region).bytes;
+        for (const Type& t : *list) sum += static_cast<double>(t.num_bytes());
+      for (const FunctionRef& region : op.regions) sum += BytesMoved(*region);
     }
     return sum;
   }
 
   // Returns at most `most` rows of the op, evenly spread. Prefers the dtypes f32 and s32.
-  std::vector<const Sample*> Some(size_t most) {
+  std::vector<const Sample*> SomeRows(size_t most) {
     std::vector<const Sample*> rows;
     for (const Sample* s : SamplesOf(op()))
       if (s->dtype() == DType::kF32 || s->dtype() == DType::kS32) rows.push_back(s);
     if (rows.empty()) rows = SamplesOf(op());
-    std::vector<const Sample*> some;
+    std::vector<const Sample*> chosen;
     for (size_t i = 0; i < std::min(most, rows.size()); ++i)
-      some.push_back(rows[i * rows.size() / std::min(most, rows.size())]);
-    return some;
+      chosen.push_back(rows[i * rows.size() / std::min(most, rows.size())]);
+    return chosen;
   }
 
   int ran_ = 0, refused_ = 0;
@@ -447,14 +451,14 @@ class AnyProgramTest : public OpTest {
   static inline std::shared_ptr<api::Service>* service_ = nullptr;
 };
 
-TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
+TEST_P(AnyProgramTest, EveryDtypeRunsOrIsRefused) {
   Random r(20240229);
-  for (const Sample* s : Some(tessera::testing::NumSeeds(3))) {
+  for (const Sample* s : SomeRows(tessera::testing::NumSeeds(3))) {
     for (const DType d : AllDTypes()) {
       for (const bool placed : {false, true}) {
-        Candidate c = Of(*s);
+        Candidate c = CandidateOf(*s);
         SetDType(*s, d, &c);
-        if (placed) Place(r, &c);
+        if (placed) PlaceOnMesh(r, &c);
         Try(r, c);
       }
     }
@@ -465,14 +469,14 @@ TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
   RecordProperty("refused", refused_);
 }
 
-TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
+TEST_P(AnyProgramTest, BoundaryValuesRunOrAreRefused) {
   Random r(19991231);
   const int64_t per_sample = tessera::testing::NumSeeds(80);
-  for (const Sample* s : Some(5)) {
+  for (const Sample* s : SomeRows(5)) {
     for (int64_t i = 0; i < per_sample; ++i) {
-      Candidate c = Of(*s);
-      for (uint64_t changes = 1 + r.Below(3); changes > 0; --changes) Change(r, &c);
-      if (r.Below(3) == 0) Place(r, &c);
+      Candidate c = CandidateOf(*s);
+      for (uint64_t changes = 1 + r.Below(3); changes > 0; --changes) ChangeOneProperty(r, &c);
+      if (r.Below(3) == 0) PlaceOnMesh(r, &c);
       Try(r, c);
     }
   }
@@ -483,7 +487,7 @@ TESSERA_FOR_EVERY_OP(AnyProgramTest);
 
 // ---- Arrays of many dims. ----
 
-Dims Others(int rank) {
+Dims AllDims(int rank) {
   Dims all(rank);
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -497,7 +501,7 @@ Dims ManyDims(int rank, int doubled) {
 }
 
 // Tries ranks from 15 to 33. The largest rank that is accepted is 32.
-TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
+TEST(AnyRankTest, ManyDimsRunOrAreRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = 1}));
   Random r(3);
   for (const int rank : {15, 16, 17, 20, 31, 32, 33}) {
@@ -512,7 +516,7 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
     const std::vector<std::pair<const char*, Make>> programs = {
         {"sum", [&](Value x) { return ReduceSum(x, even); }},
         {"max of a transpose", [&](Value x) { return ReduceMax(Transpose(x, backwards), odd); }},
-        {"sum of all", [&](Value x) { return ReduceSum(Transpose(x, backwards), Others(rank)); }},
+        {"sum of all", [&](Value x) { return ReduceSum(Transpose(x, backwards), AllDims(rank)); }},
         {"argmax", [&](Value x) { return ArgMax(Transpose(x, backwards), rank / 2, DType::kS32); }},
         {"reverse",
          [&](Value x) {
@@ -530,7 +534,7 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
     };
     for (const DType dtype : {DType::kF32, DType::kS64}) {
       for (const auto& [name, make] : programs) {
-        NowAt(absl::StrCat(name, " of rank ", rank, "\n"));
+        SetCurrentProgram(absl::StrCat(name, " of rank ", rank, "\n"));
         // The arrays are too large to be evaluated op by op. Two ops whose results are larger than
         // their operands get smaller operands.
         const bool grows = std::string_view(name) == "product" || std::string_view(name) == "pad";
@@ -575,27 +579,28 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
 
 // The mesh may have more devices than the cluster, and the device ids and the memory may be
 // nonsense.
-TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
+TEST(AnyRequestTest, AnyMeshAndDevicesCompileOrAreRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
   Random r(7);
   for (int i = 0; i < 300; ++i) {
     Scope scope;
     for (const char* name : {"x", "y", "z"})
-      if (r.Coin()) scope.mesh.axes.push_back({name, r.One<int64_t>({1, 2, 4, 64, 1024, 1 << 20})});
+      if (r.Coin())
+        scope.mesh.axes.push_back({name, r.Pick<int64_t>({1, 2, 4, 64, 1024, 1 << 20})});
     Builder b(scope, "main");
     api::CompileRequest request;
     const absl::Status built = CatchStatus([&] {
-      const Value x = b.Param(MakeType(DType::kF32, {1 << 20, r.One<int64_t>({0, 1, 8})}));
+      const Value x = b.Param(MakeType(DType::kF32, {1 << 20, r.Pick<int64_t>({0, 1, 8})}));
       request.program.entry = b.Build({ReduceSum(x, {0})});
     });
     ASSERT_TRUE(built.ok()) << built;
-    request.program.in_shardings = {AnySpec(r)};
+    request.program.in_shardings = {RandomSpec(r)};
     request.plan_only = r.Coin();
     request.explain = r.Coin();
     for (uint64_t d = r.Below(5); d > 0; --d)
-      request.devices.push_back(r.One<int64_t>({0, 1, 2, 3, 4, -1, int64_t{1} << 60}));
+      request.devices.push_back(r.Pick<int64_t>({0, 1, 2, 3, 4, -1, int64_t{1} << 60}));
     if (r.Coin()) request.devices.clear();
-    if (r.Coin()) request.device_memory_bytes = r.One<int64_t>({-1, 1, 1 << 20, INT64_MAX});
+    if (r.Coin()) request.device_memory_bytes = r.Pick<int64_t>({-1, 1, 1 << 20, INT64_MAX});
     const auto compiled = service->Compile(request);
     if (compiled.ok()) continue;
     EXPECT_THAT(compiled.status().code(), ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
@@ -607,7 +612,7 @@ TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
 }
 
 // Arguments may have the wrong type, be missing, repeated, donated twice or unknown to the service.
-TEST(AnyRequestTest, OnAnyArraysRunsOrIsRefused) {
+TEST(AnyRequestTest, AnyArgumentsRunOrAreRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
   Builder b({}, "main");
   const Value x = b.Param(MakeType(DType::kF32, {8})), y = b.Param(MakeType(DType::kF32, {8}));
@@ -627,16 +632,16 @@ TEST(AnyRequestTest, OnAnyArraysRunsOrIsRefused) {
                                          put(DType::kF32, {0}),    0,
                                          uint64_t{1} << 63};
     api::ExecuteRequest request;
-    request.executable = r.Below(8) == 0 ? r.One(known) : compiled->executable;
+    request.executable = r.Below(8) == 0 ? r.Pick(known) : compiled->executable;
     const uint64_t args = r.Below(8) == 0 ? r.Below(5) : 2;
     for (uint64_t k = 0; k < args; ++k)  // Often passes the same array twice.
-      request.args.push_back(r.Below(4) == 0 ? r.One(known) : known[r.Below(2)]);
+      request.args.push_back(r.Below(4) == 0 ? r.Pick(known) : known[r.Below(2)]);
     for (uint64_t k = r.Below(4); k > 0; --k) request.donate.push_back(r.Coin());
-    if (r.Below(4) == 0) request.release = {r.One(known), r.One(known)};
+    if (r.Below(4) == 0) request.release = {r.Pick(known), r.Pick(known)};
     if (r.Below(4) == 0)
-      request.time_limit = r.One<absl::Duration>({absl::ZeroDuration(), -absl::InfiniteDuration(),
-                                                  absl::Seconds(30), absl::InfiniteDuration()});
-    request.inline_bytes_max = r.One<int64_t>({0, -1, 1, std::numeric_limits<int64_t>::max()});
+      request.time_limit = r.Pick<absl::Duration>({absl::ZeroDuration(), -absl::InfiniteDuration(),
+                                                   absl::Seconds(30), absl::InfiniteDuration()});
+    request.inline_bytes_max = r.Pick<int64_t>({0, -1, 1, std::numeric_limits<int64_t>::max()});
     request.check_only = r.Below(8) == 0;
     const auto started = service->Execute(request);
     if (started.ok()) {

@@ -60,8 +60,8 @@ bool HasHostStep(const std::vector<worker::program::Step>& steps) {
 
 // Returns the ops that run as host steps on a backend with these options, although all their dtypes
 // have kernels. Prints how many rows need no host step.
-std::set<std::string> EvaluatedOps(const char* backend,
-                                   const worker::program::BuildOptions& options) {
+std::set<std::string> HostStepOps(const char* backend,
+                                  const worker::program::BuildOptions& options) {
   int64_t rows = 0, compiled = 0;
   std::set<std::string> evaluated;
   for (const Sample* s : AllSamples()) {
@@ -80,34 +80,34 @@ std::set<std::string> EvaluatedOps(const char* backend,
 
 // The ops that run as host steps on every backend: the ops that LAPACK computes, and the ops for
 // which there is no kernel.
-const std::vector<std::string> kOfTheHost = {"cholesky",
-                                             "cumlogsumexp",
-                                             "eigh",
-                                             "geqp3",
-                                             "geqrf",
-                                             "hessenberg",
-                                             "householder_product",
-                                             "lu",
-                                             "qr",
-                                             "schur",
-                                             "sort_by",
-                                             "svd",
-                                             "triangular_solve",
-                                             "tridiagonal",
-                                             "tridiagonal_solve"};
+const std::vector<std::string> kHostOps = {"cholesky",
+                                           "cumlogsumexp",
+                                           "eigh",
+                                           "geqp3",
+                                           "geqrf",
+                                           "hessenberg",
+                                           "householder_product",
+                                           "lu",
+                                           "qr",
+                                           "schur",
+                                           "sort_by",
+                                           "svd",
+                                           "triangular_solve",
+                                           "tridiagonal",
+                                           "tridiagonal_solve"};
 
-TEST(CodeTest, OnCpusOfAllOpsButThese) {
+TEST(CodeTest, CpusHaveCodeForAllOpsButHostOps) {
   worker::program::BuildOptions options;
   options.has_scan = [](const ir::ScanSize&) { return true; };
-  options.sort_scratch_bytes = [](const worker::SortShape&) { return int64_t{64}; };
-  EXPECT_THAT(EvaluatedOps("CPUs", options), ::testing::ElementsAreArray(kOfTheHost));
+  =options.sort_scratch_bytes == [](const worker::SortShape&) { return int64_t{64}; };
+  EXPECT_THAT(HostStepOps("CPUs", options), ::testing::ElementsAreArray(kHostOps));
 }
-TEST(CodeTest, OnAcceleratorsOfAllOpsButThese) {
+TEST(CodeTest, AcceleratorsHaveCodeForAllOpsButHostOpsAndSorts) {
   worker::program::BuildOptions options;
   options.has_scan = ir::IsForAccelerators;
-  std::vector<std::string> those = kOfTheHost;
-  those.insert(those.end(), {"sort", "top_k"});
-  EXPECT_THAT(EvaluatedOps("accelerators", options), ::testing::UnorderedElementsAreArray(those));
+  std::vector<std::string> host_ops = kHostOps;
+  host_ops.insert(host_ops.end(), {"sort", "top_k"});
+  EXPECT_THAT(HostStepOps("accelerators", options), ::testing::UnorderedElementsAreArray(host_ops));
 }
 
 }  // namespace

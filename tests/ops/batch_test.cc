@@ -51,7 +51,7 @@ Array Part(const Array& a, int dim, int64_t k) {
 
 // Returns three choices of the position of the batch dim for each batched operand: first in all
 // operands, last in all, and alternately last and first.
-std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& batched) {
+std::vector<std::vector<int>> BatchDimChoices(const Sample& s, const std::vector<bool>& batched) {
   std::vector<std::vector<int>> out;
   for (int way = 0; way < 3; ++way) {
     std::vector<int> dims;
@@ -66,7 +66,7 @@ std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& b
 
 // Returns the sets of operands to batch: all non-empty sets or, for an op with more than four
 // operands, the set of all operands, each operand alone, and all operands but one.
-std::vector<std::vector<bool>> Choices(size_t n) {
+std::vector<std::vector<bool>> OperandSets(size_t n) {
   std::vector<std::vector<bool>> out;
   if (n <= 4) {
     for (size_t mask = 1; mask < size_t{1} << n; ++mask) {
@@ -112,9 +112,9 @@ std::string CheckBatch(const Sample& s, const std::vector<int>& dims) {
     std::string why;
     if (s.tolerance.kind == Tolerance::kReordered) {
       const std::vector<Shards> magnitudes = ValueOrThrow(MagnitudesOf(s, example));
-      why = Differences(part, want, s.tolerance, &magnitudes);
+      why = FirstDifference(part, want, s.tolerance, &magnitudes);
     } else {
-      why = Differences(part, want, kExact, nullptr);
+      why = FirstDifference(part, want, kExact, nullptr);
     }
     if (!why.empty()) return absl::StrCat("example ", k, ": ", why);
   }
@@ -123,11 +123,11 @@ std::string CheckBatch(const Sample& s, const std::vector<int>& dims) {
 
 class BatchTest : public OpTest {};
 
-TEST_P(BatchTest, IsALoop) {
+TEST_P(BatchTest, EqualsALoopOverTheExamples) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
   ForEachSample(CheckKind::kBatch, [](const Sample& s) -> std::string {
-    for (const std::vector<bool>& batched : Choices(s.operands.size()))
-      for (const std::vector<int>& dims : Places(s, batched)) {
+    for (const std::vector<bool>& batched : OperandSets(s.operands.size()))
+      for (const std::vector<int>& dims : BatchDimChoices(s, batched)) {
         std::string why;
         const absl::Status status = CatchStatus([&] { why = CheckBatch(s, dims); });
         if (!status.ok()) why = status.ToString();
@@ -139,7 +139,7 @@ TEST_P(BatchTest, IsALoop) {
 
 // A result has its batch dim at the position that the caller asks for, even if no operand is
 // batched.
-TEST_P(BatchTest, GivesResultsWhereTheyAreWanted) {
+TEST_P(BatchTest, PutsBatchDimsWhereForced) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
   ForEachSample(CheckKind::kBatch, [](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);

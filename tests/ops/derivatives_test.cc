@@ -22,7 +22,7 @@ bool AllF64(const std::vector<Type>& types) {
     if (IsInexact(t.dtype) && t.dtype != DType::kF64) return false;
   return true;
 }
-std::vector<Type> Where(const std::vector<Type>& types, const std::vector<bool>& mask) {
+std::vector<Type> TypesWhere(const std::vector<Type>& types, const std::vector<bool>& mask) {
   std::vector<Type> out;
   for (size_t i = 0; i < types.size(); ++i)
     if (mask[i]) out.push_back(types[i]);
@@ -61,11 +61,12 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
   const JvpResult jvp = ValueOrThrow(Jvp(f, active, /*instantiate=*/true));
   const std::vector<bool> inexact = Inexact(results);
   if (jvp.out_active != inexact) return "instantiated jvp leaves an inexact result without tangent";
-  const Arguments tangents = FillAll(Where(f.param_types(), active), Uniform(-1, 1), f.scope, key);
+  const Arguments tangents =
+      FillAll(TypesWhere(f.param_types(), active), Uniform(-1, 1), f.scope, key);
   const Arguments all = Joined(args, tangents);
   const std::vector<Shards> got = ValueOrThrow(RunShards(*jvp.fn, all));
   const std::vector<Shards> primal = ValueOrThrow(RunShards(f, args));
-  if (got.size() != results.size() + Where(results, inexact).size())
+  if (got.size() != results.size() + TypesWhere(results, inexact).size())
     return "jvp has another number of results";
   for (size_t r = 0; r < results.size(); ++r)
     if (got[r] != primal[r]) return absl::StrCat("jvp changes result ", r);
@@ -85,7 +86,7 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
         // functions.
         const double allowed = 1e-6 * (1 + std::abs(want) + std::abs(primal[r][shard].At(k)));
         if (!(std::abs(t[shard].At(k) - want) <= allowed))
-          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ",
+          return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on shard ",
                               shard, " is ", t[shard].At(k), ", differences give ", want);
       }
     }
@@ -109,7 +110,7 @@ std::vector<std::vector<bool>> Choices(const std::vector<bool>& inexact) {
 
 class JvpTest : public OpTest {};
 
-TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
+TEST_P(JvpTest, AgreesWithFiniteDifferences) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   int64_t checked = 0, inexact = 0;
   ForEachSample([&](const Sample& s) -> std::string {
@@ -135,7 +136,7 @@ TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
 }
 
 // A row may exclude the check of its jvp only if it would fail the check.
-TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
+TEST_P(JvpTest, ExcludedRowsFailTheCheck) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
@@ -174,8 +175,8 @@ TEST_P(JvpTest, KeepsTypes) {
           return absl::StrCat("tangent of ", want.ToString(), " is ", got.ToString());
       }
     const Arguments tangents =
-        FillAll(Where(f->param_types(), active), Uniform(-1, 1), s.scope, s.name + "#t");
-    return Why(RunShards(*jvp.fn, Joined(ArgsOf(s), tangents)).status());
+        FillAll(TypesWhere(f->param_types(), active), Uniform(-1, 1), s.scope, s.name + "#t");
+    return StatusText(RunShards(*jvp.fn, Joined(ArgsOf(s), tangents)).status());
   });
 }
 TESSERA_FOR_EVERY_OP(JvpTest);
@@ -188,7 +189,7 @@ double Accuracy(DType dtype) {
 
 // An inner product of values that are spread over shards, and the sum of the magnitudes of its
 // terms. A value that several shards hold counts once.
-struct Product {
+struct InnerProduct {
   double sum = 0, magnitude = 0, accuracy = 0;
   void Add(const Type& type, const Shards& a, const Shards& b, const Mesh& mesh) {
     double copies = 1;
@@ -205,14 +206,14 @@ struct Product {
     accuracy = std::max(accuracy, Accuracy(type.dtype));
   }
 };
-std::string Compare(const Product& forward, const Product& back) {
+std::string ProductDifference(const InnerProduct& forward, const InnerProduct& back) {
   const double accuracy = std::max(forward.accuracy, back.accuracy);
   if (std::abs(forward.sum - back.sum) <= accuracy * (forward.magnitude + back.magnitude) + 1e-300)
     return "";
   return absl::StrCat("<ct, J t> is ", forward.sum, ", <J' ct, t> is ", back.sum);
 }
 
-std::string SameTypes(const std::vector<Type>& got, std::vector<Type> want) {
+std::string CotangentTypeDifference(const std::vector<Type>& got, std::vector<Type> want) {
   for (size_t i = 0; i < want.size(); ++i) {
     want[i] = CotangentType(want[i]);
     if (!EqualButWeak(got.at(i), want[i]))
@@ -231,7 +232,7 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   const FunctionRef transposed = ValueOrThrow(TransposeFunction(*f, linear));
   Arguments args = ArgsOf(s), zero, known, xs;
   const std::vector<Type> params = f->param_types(), results = f->result_types();
-  std::vector<Type> x_types = Where(params, linear);
+  std::vector<Type> x_types = TypesWhere(params, linear);
   // With small whole numbers, arithmetic in narrow floats stays exact.
   for (size_t i = 0; i < args.size(); ++i)
     if (linear[i])
@@ -243,7 +244,8 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
     xs.push_back(args[i]);
     for (Array& a : zero[i]) a = Array(a.dtype(), a.shape());
   }
-  if (std::string why = SameTypes(transposed->result_types(), x_types); !why.empty()) return why;
+  if (std::string why = CotangentTypeDifference(transposed->result_types(), x_types); !why.empty())
+    return why;
   Arguments cts;
   for (size_t r = 0; r < results.size(); ++r)
     cts.push_back(FilledShards(results[r], IsInexact(results[r].dtype) ? Ints(-3, 3) : Values({0}),
@@ -251,23 +253,23 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   const std::vector<Shards> high = ValueOrThrow(RunShards(*f, args)),
                             low = ValueOrThrow(RunShards(*f, zero));
   const std::vector<Shards> back = ValueOrThrow(RunShards(*transposed, Joined(known, cts)));
-  Product forward, backward;
+  InnerProduct forward, backward;
   for (size_t r = 0; r < results.size(); ++r) {
     if (!IsInexact(results[r].dtype)) continue;
     forward.Add(results[r], cts[r], high[r], s.scope.mesh);
-    Product base;
+    InnerProduct base;
     base.Add(results[r], cts[r], low[r], s.scope.mesh);
     forward.sum -= base.sum;
     forward.magnitude += base.magnitude;
   }
   for (size_t i = 0; i < xs.size(); ++i) backward.Add(x_types[i], xs[i], back[i], s.scope.mesh);
-  const std::string why = Compare(forward, backward);
+  const std::string why = ProductDifference(forward, backward);
   return why.empty() ? "" : absl::StrCat(why, " for operands ", absl::StrJoin(set, ","));
 }
 
 class TransposeTest : public OpTest {};
 
-TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
+TEST_P(TransposeTest, LinearOpsPassTheDotProductTest) {
   if (op().transpose.refused()) GTEST_SKIP() << "no transpose: " << op().transpose.reason;
   int64_t floats = 0, checked = 0;
   ForEachSample(CheckKind::kTranspose, [&](const Sample& s) -> std::string {
@@ -289,7 +291,7 @@ TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
 
 // Tries every set of operands. TransposeFunction must refuse, with a reason, a set in which the op
 // is not linear.
-TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
+TEST_P(TransposeTest, NonLinearOperandsAreRefused) {
   ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<Type> results = f->result_types();
@@ -308,7 +310,7 @@ TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
       }
       if (is_linear && !s.def->transpose.refused() && !s.Excludes(CheckKind::kTranspose) &&
           !status.ok())
-        return Why(status);
+        return StatusText(status);
       if (!status.ok() && ReasonOf(status) != "NOT_IMPLEMENTED")
         return absl::StrCat("operands ", absl::StrJoin(operands, ","), ": ", status.ToString());
       if (!status.ok() && status.message().empty()) return "is refused without a reason";
@@ -323,7 +325,7 @@ std::string CheckReverse(const Function& f, const std::vector<bool>& active, con
                          const std::string& key) {
   const Linearized lin = ValueOrThrow(Linearize(f, active));
   if (!Any(lin.out_active)) return "";
-  const std::vector<Type> in_types = Where(f.param_types(), active);
+  const std::vector<Type> in_types = TypesWhere(f.param_types(), active);
   const Arguments tangents = FillAll(in_types, Uniform(-1, 1), f.scope, key + "#t");
   std::vector<Shards> forward = ValueOrThrow(RunShards(*lin.forward, args));
   const std::vector<Shards> primal = ValueOrThrow(RunShards(f, args));
@@ -336,25 +338,26 @@ std::string CheckReverse(const Function& f, const std::vector<bool>& active, con
   const JvpResult jvp = ValueOrThrow(Jvp(f, active));
   std::vector<Shards> want = ValueOrThrow(RunShards(*jvp.fn, Joined(args, tangents)));
   want.erase(want.begin(), want.begin() + static_cast<int64_t>(primal.size()));
-  if (const std::string why = Differences(out, want, Ulps(64), nullptr); !why.empty())
+  if (const std::string why = FirstDifference(out, want, Ulps(64), nullptr); !why.empty())
     return absl::StrCat("linearized and jvp disagree: ", why);
 
   std::vector<bool> linear(lin.linear->num_params, true);
   std::fill(linear.begin(), linear.begin() + lin.num_residuals, false);
   const FunctionRef transposed = ValueOrThrow(TransposeFunction(*lin.linear, linear));
   const std::vector<Type> out_types = lin.linear->result_types();
-  if (std::string why = SameTypes(transposed->result_types(), in_types); !why.empty()) return why;
+  if (std::string why = CotangentTypeDifference(transposed->result_types(), in_types); !why.empty())
+    return why;
   const Arguments cts = FillAll(out_types, Uniform(-1, 1), f.scope, key + "#ct");
   const std::vector<Shards> back = ValueOrThrow(RunShards(*transposed, Joined(residuals, cts)));
-  Product forth, backward;
+  InnerProduct forth, backward;
   for (size_t r = 0; r < cts.size(); ++r) forth.Add(out_types[r], cts[r], out[r], f.scope.mesh);
   for (size_t i = 0; i < tangents.size(); ++i)
     backward.Add(in_types[i], tangents[i], back[i], f.scope.mesh);
-  return Compare(forth, backward);
+  return ProductDifference(forth, backward);
 }
 
 // This is how reverse mode differentiates any op: linearize it, then transpose the linear part.
-TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
+TEST_P(TransposeTest, LinearizedOpsPassTheDotProductTest) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForEachSample(CheckKind::kTranspose, [](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
@@ -368,20 +371,20 @@ TESSERA_FOR_EVERY_OP(TransposeTest);
 // ---- Second derivatives of an op alone, under vmap, and in the body of a shard_map. ----
 
 // A function and its arguments.
-struct Called {
+struct Call {
   FunctionRef f;
   Arguments args;
 };
 
-Called Alone(const Sample& s) { return {FunctionOf(s), ArgsOf(s)}; }
+Call OpAlone(const Sample& s) { return {FunctionOf(s), ArgsOf(s)}; }
 
 // Returns the op under vmap. Each operand has a batch of two equal members, whose tangents differ.
 // The batch dim is the first dim of one operand and the last dim of the next, in turns.
-Called Mapped(const Sample& s) {
+Call OpUnderVmap(const Sample& s) {
   constexpr int64_t kSize = 2;
   const FunctionRef f = FunctionOf(s);
   std::vector<int> dims;
-  Called out;
+  Call out;
   out.args = ArgsOf(s);
   for (size_t i = 0; i < s.operands.size(); ++i) {
     const int dim = dims.emplace_back(i % 2 == 0 ? 0 : s.operands[i].type.rank());
@@ -405,12 +408,12 @@ Called Mapped(const Sample& s) {
 // operand is invarying and is cast to vary, so that its cotangent is summed over the devices. The
 // operands between them are typed as varying. The length of the row's name decides which kind the
 // first operand is.
-Called InShardMap(const Sample& s) {
+Call OpInShardMap(const Sample& s) {
   const Scope scope{{{{"d", 2, AxisType::kManual}}}, true};
   std::vector<Type> varying;
   Builder b(scope, "in_shard_map");
   std::vector<Value> in;
-  Called out;
+  Call out;
   out.args = ArgsOf(s);
   for (size_t i = 0; i < s.operands.size(); ++i) {
     Type type = s.operands[i].type;
@@ -445,7 +448,7 @@ FunctionRef ReverseOf(const Function& f, const std::vector<bool>& active) {
 
 // Checks all four compositions of two derivatives, because each of them uses other rules: forward
 // over forward, forward over reverse, reverse over reverse, and reverse over forward.
-std::string CheckSecondOrder(const Called& call, const std::string& key) {
+std::string CheckSecondOrder(const Call& call, const std::string& key) {
   const std::vector<bool> active = Inexact(call.f->param_types());
   // This checks the jvp and the jvp of the jvp.
   std::string why = CheckAgainstDifferences(*call.f, active, call.args, key + "#f", 1);
@@ -465,7 +468,7 @@ std::string CheckSecondOrder(const Called& call, const std::string& key) {
   if (!why.empty()) return absl::StrCat("reverse over reverse: ", why);
   const JvpResult jvp = ValueOrThrow(Jvp(*call.f, active));
   const Arguments tangents =
-      FillAll(Where(call.f->param_types(), active), Uniform(-1, 1), call.f->scope, key + "#v");
+      FillAll(TypesWhere(call.f->param_types(), active), Uniform(-1, 1), call.f->scope, key + "#v");
   why = CheckReverse(*jvp.fn, Inexact(jvp.fn->param_types()), Joined(call.args, tangents),
                      key + "#rf");
   return why.empty() ? "" : absl::StrCat("reverse over forward: ", why);
@@ -475,8 +478,8 @@ class SecondDerivativeTest : public OpTest {
  protected:
   // Checks the rows that have derivatives and for which `has` is true. `call` returns the function
   // to differentiate.
-  void ForSmooth(const std::function<bool(const Sample&)>& has,
-                 const std::function<Called(const Sample&)>& call) {
+  void ForEachSmoothSample(const std::function<bool(const Sample&)>& has,
+                           const std::function<Call(const Sample&)>& call) {
     if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
     ForEachSample([&](const Sample& s) -> std::string {
       const FunctionRef f = FunctionOf(s);
@@ -490,14 +493,14 @@ class SecondDerivativeTest : public OpTest {
 };
 
 TEST_P(SecondDerivativeTest, OfTheOp) {
-  ForSmooth([](const Sample&) { return true; }, Alone);
+  ForEachSmoothSample([](const Sample&) { return true; }, OpAlone);
 }
 TEST_P(SecondDerivativeTest, OfTheOpUnderVmap) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
-  ForSmooth([](const Sample& s) { return !s.Excludes(CheckKind::kBatch); }, Mapped);
+  ForEachSmoothSample([](const Sample& s) { return !s.Excludes(CheckKind::kBatch); }, OpUnderVmap);
 }
 TEST_P(SecondDerivativeTest, OfTheOpInAShardMap) {
-  ForSmooth([](const Sample& s) { return s.scope.mesh.empty(); }, InShardMap);
+  ForEachSmoothSample([](const Sample& s) { return s.scope.mesh.empty(); }, OpInShardMap);
 }
 TESSERA_FOR_EVERY_OP(SecondDerivativeTest);
 

@@ -100,7 +100,7 @@ TESSERA_FOR_EVERY_OP(DeviceTest);
 // If the devices round factors to TF32, results stay within the bound for rounding, and many exceed
 // the bound without rounding. Rows of the highest precision must stay within the bound without
 // rounding.
-TEST(DeviceTf32Test, ProductsAreAsFarOffAsRoundingMakesThem) {
+TEST(DeviceTf32Test, ErrorsOfProductsMatchTf32Rounding) {
   if (!Devices::Get().are_fakes()) GTEST_SKIP() << "devices of a plugin always round";
   worker::cuda::SetFake("cublaslt_rounds", 1);
   int exact = 0, rounded = 0, left_out = 0;

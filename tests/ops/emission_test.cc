@@ -40,7 +40,7 @@ absl::StatusOr<FunctionRef> FnOf(const absl::StatusOr<JvpResult>& r) {
 }
 
 // Returns a fingerprint of the jvp of each row and of the jvp of that jvp.
-std::string JvpOf(const std::vector<FunctionRef>& rows) {
+std::string JvpFingerprint(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   for (const FunctionRef& f : rows) {
     const std::vector<bool> active = Inexact(f->param_types());
@@ -54,7 +54,7 @@ std::string JvpOf(const std::vector<FunctionRef>& rows) {
 
 // Returns a fingerprint of the transposes of each row: the transpose by each operand alone, and the
 // transpose of the linearized op.
-std::string TransposeOf(const std::vector<FunctionRef>& rows) {
+std::string TransposeFingerprint(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   for (const FunctionRef& f : rows) {
     const std::vector<bool> active = Inexact(f->param_types());
@@ -75,7 +75,7 @@ std::string TransposeOf(const std::vector<FunctionRef>& rows) {
 
 // Returns a fingerprint of each row batched: once with all operands batched at their first dim, and
 // once for each operand alone, batched at its last dim.
-std::string BatchOf(const std::vector<FunctionRef>& rows) {
+std::string BatchFingerprint(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   const auto add = [&](const Function& f, const std::vector<int>& dims) {
     const absl::StatusOr<BatchResult> batch = Batch(f, dims, 3);
@@ -98,8 +98,8 @@ TEST(EmissionTest, IsTheSameWithEveryCompiler) {
   for (const OpDef* def : AllOps()) {
     std::vector<FunctionRef> rows;
     for (const Sample* s : SamplesOf(*def)) rows.push_back(FunctionOf(*s));
-    absl::StrAppendFormat(&text, "%-24s %-16s %-16s %-16s\n", ToAbsl(def->name), JvpOf(rows),
-                          TransposeOf(rows), BatchOf(rows));
+    absl::StrAppendFormat(&text, "%-24s %-16s %-16s %-16s\n", ToAbsl(def->name),
+                          JvpFingerprint(rows), TransposeFingerprint(rows), BatchFingerprint(rows));
   }
   ExpectFileHolds("tests/golden/ops/emission.txt", text);
 }

@@ -36,7 +36,7 @@ BuildOptions WithLibrary() {
 
 // Returns the bytes of device memory that the program takes. On a CPU this includes its host steps;
 // on an accelerator they use the memory of the host.
-int64_t Takes(const StepProgram& built, bool cpu) {
+int64_t BytesTaken(const StepProgram& built, bool cpu) {
   int64_t host = 0;
   worker::program::ForEachStep(built.steps, [&](const worker::program::Step& step) {
     const auto* evaluated = std::get_if<worker::program::HostStep>(&step.what);
@@ -47,14 +47,14 @@ int64_t Takes(const StepProgram& built, bool cpu) {
 
 // Returns "" if the bound holds on a CPU and on an accelerator without libraries, else a message
 // that says which part exceeds it.
-std::string Exceeds(const Function& f) {
+std::string BoundViolation(const Function& f) {
   const int64_t bound = server::planner::BoundMemory(f).peak;
   for (const bool cpu : {false, true}) {
     const absl::StatusOr<StepProgram> built = Build(f, cpu ? WithLibrary() : BuildOptions());
     if (!built.ok()) return "";  // NOT_IMPLEMENTED; other tests cover that
-    const int64_t takes = Takes(*built, cpu);
-    if (takes > bound)
-      return absl::StrCat("takes ", takes, " bytes, of them ", built->arena_bytes,
+    const int64_t bytes = BytesTaken(*built, cpu);
+    if (bytes > bound)
+      return absl::StrCat("takes ", bytes, " bytes, of them ", built->arena_bytes,
                           " in the arena; the bound is ", bound, "\n", PrintFunction(f),
                           built->ToString());
   }
@@ -65,7 +65,7 @@ class MemoryBoundTest : public OpTest {};
 TEST_P(MemoryBoundTest, HoldsForEveryRow) {
   ForEachSample([](const Sample& s) -> std::string {
     const absl::StatusOr<FunctionRef> f = DropRules(FunctionOf(s));
-    return f.ok() ? Exceeds(**f) : "";  // an op that only carries a rule does not run
+    return f.ok() ? BoundViolation(**f) : "";  // an op that only carries a rule does not run
   });
 }
 TESSERA_FOR_EVERY_OP(MemoryBoundTest);
@@ -75,24 +75,24 @@ TEST(MemoryBound, HoldsForRandomPrograms) {
   int64_t arena = 0;
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     const FunctionRef f = worker::program::RandomProgram(seed);
-    EXPECT_EQ(Exceeds(*f), "") << "seed " << seed;
+    EXPECT_EQ(BoundViolation(*f), "") << "seed " << seed;
     arena += ValueOrThrow(Build(*f, {})).arena_bytes;
   }
   EXPECT_GT(arena, 0) << "no program has an arena";
 }
 
-FunctionRef Sorted(const std::vector<std::string>& types, int num_keys) {
+FunctionRef SortFn(const std::vector<std::string>& types, int num_keys) {
   Builder b(Scope{});
   std::vector<Value> in;
   for (const std::string& t : types) in.push_back(b.Param(ValueOrThrow(ParseType(t))));
   return b.Build(Sort(in, 0, /*is_stable=*/true, num_keys));
 }
 
-TEST(MemoryBound, CountsWhatSortsWrite) {
+TEST(MemoryBound, CountsTheScratchOfSorts) {
   for (const FunctionRef& f :
-       {Sorted({"f32[1000000]"}, 1), Sorted({"f32[1000000]", "s32[1000000]"}, 1),
-        Sorted({"s8[600000]", "s8[600000]"}, 1), Sorted({"f64[100000]", "f32[100000]"}, 2)})
-    EXPECT_EQ(Exceeds(*f), "");
+       {SortFn({"f32[1000000]"}, 1), SortFn({"f32[1000000]", "s32[1000000]"}, 1),
+        SortFn({"s8[600000]", "s8[600000]"}, 1), SortFn({"f64[100000]", "f32[100000]"}, 2)})
+    EXPECT_EQ(BoundViolation(*f), "");
 }
 
 // A sum over rows keeps a partial sum for each run of consecutive rows, and a gather may
@@ -100,7 +100,8 @@ TEST(MemoryBound, CountsWhatSortsWrite) {
 TEST(MemoryBound, CountsPartialSumsAndFills) {
   for (const char* text : {"f32[4096,2]", "f32[4096,4]", "f32[15000,2]"}) {
     Builder b(Scope{});
-    EXPECT_EQ(Exceeds(*b.Build({ReduceSum(b.Param(ValueOrThrow(ParseType(text))), {0})})), "");
+    EXPECT_EQ(BoundViolation(*b.Build({ReduceSum(b.Param(ValueOrThrow(ParseType(text))), {0})})),
+              "");
   }
   Builder b(Scope{});
   const Value x = b.Param(MakeType(DType::kF32, {1000, 1000}));
@@ -108,10 +109,10 @@ TEST(MemoryBound, CountsPartialSumsAndFills) {
   const Value taken =
       Gather(x, rows, {.offset_dims = {1}, .collapsed_slice_dims = {0}, .start_index_map = {0}},
              {1, 1000});
-  EXPECT_EQ(Exceeds(*b.Build({Slice(Reshape(taken, {1000000}), {0}, {7001})})), "");
+  EXPECT_EQ(BoundViolation(*b.Build({Slice(Reshape(taken, {1000000}), {0}, {7001})})), "");
 }
 
-FunctionRef Product(const std::string& lhs, const std::string& rhs, const DotDims& dims) {
+FunctionRef DotFn(const std::string& lhs, const std::string& rhs, const DotDims& dims) {
   Builder b(Scope{});
   const Value x = b.Param(ValueOrThrow(ParseType(lhs))), y = b.Param(ValueOrThrow(ParseType(rhs)));
   return b.Build({DotGeneral(x, y, dims)});
@@ -120,8 +121,8 @@ FunctionRef Product(const std::string& lhs, const std::string& rhs, const DotDim
 // A matmul copies an operand only if no strides express the operand as a batch of matrices. The
 // bound counts these copies and no others.
 TEST(MemoryBound, CountsPackedOperands) {
-  const FunctionRef batch_last = Product("f32[64,32,8]", "f32[32,16,8]", {{2}, {2}, {1}, {0}});
-  const FunctionRef batch_first = Product("f32[8,64,32]", "f32[8,32,16]", {{0}, {0}, {2}, {1}});
+  const FunctionRef batch_last = DotFn("f32[64,32,8]", "f32[32,16,8]", {{2}, {2}, {1}, {0}});
+  const FunctionRef batch_first = DotFn("f32[8,64,32]", "f32[8,32,16]", {{0}, {0}, {2}, {1}});
   for (const FunctionRef& f : {batch_last, batch_first}) {
     const StepProgram built = ValueOrThrow(Build(*f, WithLibrary()));
     const int64_t packed = f == batch_last ? (64 * 32 * 8 + 32 * 16 * 8) * 4 : 0;
@@ -163,7 +164,7 @@ TEST(MemoryBound, IsNearForAGradient) {
     std::vector<Value> residuals(forward.end() - lin.num_residuals, forward.end());
     residuals.push_back(Constant(g, DType::kF32, 1));
     const FunctionRef f = Dce(*g.Build(Inline(g, *backward, residuals)));
-    EXPECT_EQ(Exceeds(*f), "");
+    EXPECT_EQ(BoundViolation(*f), "");
     const StepProgram built = ValueOrThrow(Build(*f, WithLibrary()));
     const int64_t takes = built.arena_bytes + built.argument_and_result_bytes();
     EXPECT_LT(server::planner::BoundMemory(*f).peak, 2 * takes)
@@ -175,13 +176,13 @@ TEST(MemoryBound, IsNearForAGradient) {
 
 // Returns the bound divided by the memory that the program takes. Returns 0, and fails the test, if
 // the bound does not hold.
-double Above(const FunctionRef& f) {
-  if (const std::string exceeds = Exceeds(*f); !exceeds.empty()) {
-    ADD_FAILURE() << exceeds;
+double BoundRatio(const FunctionRef& f) {
+  if (const std::string violation = BoundViolation(*f); !violation.empty()) {
+    ADD_FAILURE() << violation;
     return 0;
   }
-  const int64_t takes = Takes(ValueOrThrow(Build(*f, WithLibrary())), /*cpu=*/true);
-  return static_cast<double>(server::planner::BoundMemory(*f).peak) / static_cast<double>(takes);
+  const int64_t bytes = BytesTaken(ValueOrThrow(Build(*f, WithLibrary())), /*cpu=*/true);
+  return static_cast<double>(server::planner::BoundMemory(*f).peak) / static_cast<double>(bytes);
 }
 
 // Returns a computation that picks the larger of two scalars, for each of `operands` pairs. With
@@ -218,7 +219,7 @@ TEST(MemoryBound, IsNearForReductionsByComputations) {
       std::vector<Value> maxima;
       for (int i = 0; i < 6; ++i)
         maxima.push_back(Reduce({x}, {Constant(b, DType::kF32, i)}, Larger(1, false), {dim})[0]);
-      EXPECT_LE(Above(b.Build(maxima)), 1.5) << absl::StrJoin(shape, "x") << " along " << dim;
+      EXPECT_LE(BoundRatio(b.Build(maxima)), 1.5) << absl::StrJoin(shape, "x") << " along " << dim;
     }
   }
   for (const int operands : {2, 5, 8}) {
@@ -226,7 +227,8 @@ TEST(MemoryBound, IsNearForReductionsByComputations) {
     std::vector<Value> xs, inits;
     for (int k = 0; k < operands; ++k) xs.push_back(b.Param(MakeType(DType::kF32, {1'000'000})));
     for (int k = 0; k < operands; ++k) inits.push_back(Constant(b, DType::kF32, 0));
-    EXPECT_LE(Above(b.Build(Reduce(xs, inits, Larger(operands, false), {0}))), 1.5) << operands;
+    EXPECT_LE(BoundRatio(b.Build(Reduce(xs, inits, Larger(operands, false), {0}))), 1.5)
+        << operands;
   }
   // Runs are shorter if a computation has more than a few operations.
   for (const int functions : {1, 2, 5, 20}) {
@@ -237,12 +239,12 @@ TEST(MemoryBound, IsNearForReductionsByComputations) {
     const FunctionRef heavy = adds.Build({Add(l, r)});
     const Value x = b.Param(MakeType(DType::kF32, {1'000'000}));
     const FunctionRef f = b.Build(Reduce({x}, {Constant(b, DType::kF32, 0)}, heavy, {0}));
-    EXPECT_LE(Above(f), 1.5) << functions;
+    EXPECT_LE(BoundRatio(f), 1.5) << functions;
   }
 }
 
 // The evaluator copies operands and results, and gathers the values that a computation combines.
-TEST(MemoryBound, CountsWhatHostStepsTake) {
+TEST(MemoryBound, CountsTheMemoryOfHostSteps) {
   const Type row = MakeType(DType::kF32, {100'000});
   Builder comparator(Scope{});
   const Value l = comparator.Param(MakeType(DType::kF32, {})),
@@ -250,11 +252,11 @@ TEST(MemoryBound, CountsWhatHostStepsTake) {
   const FunctionRef nearer = comparator.Build({Compare(Sin(l), Sin(r), "LT")});
   Builder sorts(Scope{}), reduces(Scope{}), scatters(Scope{}), sums(Scope{});
   const Value x = reduces.Param(row);
-  EXPECT_LE(Above(sorts.Build(SortBy({sorts.Param(row)}, nearer, 0))), 1.5);
-  EXPECT_LE(
-      Above(reduces.Build(Reduce({x}, {Constant(reduces, DType::kF32, 0)}, Larger(1, true), {0}))),
-      1.5);
-  EXPECT_LE(Above(sums.Build({Cumlogsumexp(sums.Param(row), 0)})), 1.5);
+  EXPECT_LE(BoundRatio(sorts.Build(SortBy({sorts.Param(row)}, nearer, 0))), 1.5);
+  EXPECT_LE(BoundRatio(reduces.Build(
+                Reduce({x}, {Constant(reduces, DType::kF32, 0)}, Larger(1, true), {0}))),
+            1.5);
+  EXPECT_LE(BoundRatio(sums.Build({Cumlogsumexp(sums.Param(row), 0)})), 1.5);
   constexpr int kOperands = 9;  // more results than a kernel can have
   std::vector<Value> operands, updates;
   for (int k = 0; k < kOperands; ++k) operands.push_back(scatters.Param(row));
@@ -263,9 +265,9 @@ TEST(MemoryBound, CountsWhatHostStepsTake) {
     updates.push_back(scatters.Param(MakeType(DType::kF32, {50'000})));
   const ScatterDimensionNumbers dims{
       .update_window_dims = {}, .inserted_window_dims = {0}, .scatter_dims_to_operand_dims = {0}};
-  EXPECT_LE(
-      Above(scatters.Build(ScatterBy(operands, indices, updates, Larger(kOperands, false), dims))),
-      1.5);
+  EXPECT_LE(BoundRatio(scatters.Build(
+                ScatterBy(operands, indices, updates, Larger(kOperands, false), dims))),
+            1.5);
 }
 
 }  // namespace

@@ -28,29 +28,29 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Runs one shard: copies its arguments to the device, runs the executable, and copies its results
 // back.
-std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& executable,
-                           const worker::RunContext& context, std::vector<Array> args) {
+std::vector<Array> RunShard(worker::Backend& backend, const worker::Executable& executable,
+                            const worker::RunContext& context, std::vector<Array> args) {
   std::vector<DeviceBufferRef> buffers;
   for (Array& a : args)
     buffers.push_back(ValueOrThrow(backend.FromHost(context.device, std::move(a))));
   const worker::Enqueued enqueued = ValueOrThrow(backend.Enqueue(executable, context, buffers));
-  struct End {
+  struct Completion {
     absl::Notification done;
     absl::Status status;
   };
-  const auto end = std::make_shared<End>();
-  const auto ended = [end](const absl::Status& status) {
-    end->status = status;
-    end->done.Notify();
+  const auto completion = std::make_shared<Completion>();
+  const auto complete = [completion](const absl::Status& status) {
+    completion->status = status;
+    completion->done.Notify();
   };
   if (enqueued.event == nullptr) {
-    ended(absl::OkStatus());
+    complete(absl::OkStatus());
   } else {
-    enqueued.event->OnDone(ended);
+    enqueued.event->OnDone(complete);
   }
-  if (!end->done.WaitForNotificationWithTimeout(kPatience))
+  if (!completion->done.WaitForNotificationWithTimeout(kPatience))
     Throw(absl::DeadlineExceededError("the launch does not end"));
-  if (!end->status.ok()) Throw(end->status);
+  if (!completion->status.ok()) Throw(completion->status);
   std::vector<Array> results;
   for (const DeviceBufferRef& r : enqueued.results)
     results.push_back(ValueOrThrow(backend.ToHost(*r)));
@@ -101,7 +101,7 @@ std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const Func
       for (const Shards& shards : args) mine.push_back(shards[i]);
       worker::Backend& backend = *on[i].backend;
       ends[i] = CatchStatus(
-          [&] { results[i] = RunLane(backend, *executables.at(&backend), context, mine); });
+          [&] { results[i] = RunShard(backend, *executables.at(&backend), context, mine); });
       if (!ends[i].ok()) collectives->Abort(ends[i]);
     });
   }
@@ -159,7 +159,7 @@ std::string DifferenceOnBackends(
   // another order.
   if (tf32 && tolerance.kind == Tolerance::kReordered && MayRoundToTf32(s))
     tolerance.bound += 0x1p-9 / 0x1p-23;
-  const std::string why = Differences(got, want, tolerance, reordered ? &magnitudes : nullptr);
+  const std::string why = FirstDifference(got, want, tolerance, reordered ? &magnitudes : nullptr);
   return why.empty() ? "" : absl::StrCat(why, "\n", PrintFunction(*f));
 }
 

@@ -46,7 +46,9 @@ inline std::string NameOfOp(const ::testing::TestParamInfo<const OpDef*>& info) 
                            NameOfOp)
 
 // Returns the text of a status, or "" if it is OK.
-inline std::string Why(const absl::Status& status) { return status.ok() ? "" : status.ToString(); }
+inline std::string StatusText(const absl::Status& status) {
+  return status.ok() ? "" : status.ToString();
+}
 
 // Returns, for each type, whether its values are inexact numbers and so have tangents.
 inline std::vector<bool> Inexact(const std::vector<Type>& types) {

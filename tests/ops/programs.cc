@@ -28,9 +28,9 @@ class Random {
  public:
   explicit Random(uint64_t seed) : bits_(seed) {}
   uint64_t Below(uint64_t n) { return bits_() % n; }
-  bool In(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
+  bool Chance(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
   template <class T>
-  const T& One(const std::vector<T>& of) {
+  const T& Pick(const std::vector<T>& of) {
     return of[Below(of.size())];
   }
 
@@ -40,7 +40,7 @@ class Random {
 
 // The operands that an op may take instead of its row's own, so that its result is still known as
 // exactly as the row's.
-enum class Takes : uint8_t {
+enum class AllowedOperands : uint8_t {
   kAnything,  // any values that are known bit for bit: the op is exact
   kMoves,     // any values, also inexact ones: the op only moves them
   kSmall,     // small whole numbers: the op sums or multiplies floats
@@ -58,7 +58,7 @@ bool HasPredicate(const OpDef& def) {
 // than the row allows, else 0. Our implementation rounds a wide result once, so it is within one
 // unit. (The exception is lgamma in f64 near its zero at 2, where both implementations are up to 16
 // units off.)
-double UnitsOfXla(const Sample& s) {
+double XlaUlps(const Sample& s) {
   const struct {
     std::string_view op;
     DType dtype;
@@ -75,7 +75,7 @@ int MantissaBits(DType dtype) {
   return dtype == DType::kF64 ? 52 : dtype == DType::kF32 ? 23 : dtype == DType::kF16 ? 10 : 7;
 }
 // Returns whether the indices of a row keep a promise that other indices would break.
-bool Promises(const Attrs& attrs) {
+bool KeepsIndexPromise(const Attrs& attrs) {
   const auto holds = [&](std::string_view name) { return attrs.Has(name) && attrs.Bool(name); };
   return (attrs.Has("mode") && attrs.Str("mode") == "promise_in_bounds") ||
          holds("unique_indices") || holds("indices_are_sorted");
@@ -103,7 +103,7 @@ bool SumsFloats(const OpDef& def) {
                      [](const Sample* s) { return s->tolerance.kind == Tolerance::kReordered; });
 }
 // Returns nullopt if the row is not used in programs.
-std::optional<Takes> TakesOf(const Sample& s) {
+std::optional<AllowedOperands> AllowedOperandsOf(const Sample& s) {
   if (!s.scope.mesh.empty() || s.Excludes(CheckKind::kRecorded)) return std::nullopt;
   if (NotInPrograms().count(std::string(s.def->name)) > 0) return std::nullopt;
   for (const Operand& o : s.operands)
@@ -111,28 +111,32 @@ std::optional<Takes> TakesOf(const Sample& s) {
   switch (s.tolerance.kind) {
     case Tolerance::kReordered:
       if (!s.def->regions.empty() && !SumsInRegions(s)) return std::nullopt;
-      return Takes::kSmall;
+      return AllowedOperands::kSmall;
     case Tolerance::kUlps:
       if (!s.def->regions.empty() && s.def->name != "custom_linear_solve")
         return std::nullopt;  // its result is known only for the row's own numbers
-      return Takes::kInRange;
+      return AllowedOperands::kInRange;
     case Tolerance::kScaled:
       return std::nullopt;
     case Tolerance::kExact:
-      if (HasPredicate(*s.def)) return Takes::kOwn;     // other operands may make it run forever
-      if (s.def->name == "power") return Takes::kOwn;   // jnp's version reads 6 bits of an exponent
-      if (s.def->name == "reduce") return Takes::kOwn;  // its initial values must be neutral
-      if (s.def->name == "sort_by") return Takes::kSums;  // its comparators do not order NaN
+      if (HasPredicate(*s.def))
+        return AllowedOperands::kOwn;  // other operands may make it run forever
+      if (s.def->name == "power")
+        return AllowedOperands::kOwn;  // jnp's version reads 6 bits of an exponent
+      if (s.def->name == "reduce")
+        return AllowedOperands::kOwn;  // its initial values must be neutral
+      if (s.def->name == "sort_by")
+        return AllowedOperands::kSums;  // its comparators do not order NaN
       if (s.def->lowering == Lowering::kIndexMap || s.def->lowering == Lowering::kAlias)
-        return Takes::kMoves;
-      return SumsFloats(*s.def) ? Takes::kSums : Takes::kAnything;
+        return AllowedOperands::kMoves;
+      return SumsFloats(*s.def) ? AllowedOperands::kSums : AllowedOperands::kAnything;
   }
   return std::nullopt;
 }
 
 struct Row {
   const Sample* sample;
-  Takes takes;
+  AllowedOperands allowed;
 };
 // Returns the usable rows, grouped by op. Ops without usable rows are left out.
 const std::vector<std::vector<Row>>& Rows() {
@@ -141,7 +145,8 @@ const std::vector<std::vector<Row>>& Rows() {
     for (const OpDef* def : AllOps()) {
       std::vector<Row> rows;
       for (const Sample* s : SamplesOf(*def))
-        if (const std::optional<Takes> takes = TakesOf(*s)) rows.push_back({s, *takes});
+        if (const std::optional<AllowedOperands> allowed = AllowedOperandsOf(*s))
+          rows.push_back({s, *allowed});
       if (!rows.empty()) all->push_back(std::move(rows));
     }
     return all;
@@ -149,24 +154,24 @@ const std::vector<std::vector<Row>>& Rows() {
   return *kRows;
 }
 
-class Maker {
+class ProgramMaker {
  public:
-  explicit Maker(uint64_t seed) : random_(seed) {
+  explicit ProgramMaker(uint64_t seed) : random_(seed) {
     program_.seed = seed;
     program_.sample = Make("call", absl::StrCat("program/", seed), {});
     program_.sample.NotSmooth("its ops are checked one by one");
   }
 
-  RandomProgram Run() {
+  RandomProgram MakeProgram() {
     const uint64_t ops = kOpsMin + random_.Below(kOpsMax - kOpsMin + 1);
     // One op of each program is not chosen at random but is the next one of the table. So as many
     // programs as the table has ops contain all ops.
     const uint64_t next = random_.Below(ops);
     for (uint64_t i = 0; i < ops; ++i)
-      AddOp(random_.One(i == next ? Rows()[program_.seed % Rows().size()] : random_.One(Rows())));
+      AddOp(random_.Pick(i == next ? Rows()[program_.seed % Rows().size()] : random_.Pick(Rows())));
     std::vector<Value> results;
-    for (const Known& k : made_) {
-      if (k.read && random_.In(80)) continue;
+    for (const KnownValue& k : made_) {
+      if (k.read && random_.Chance(80)) continue;
       results.push_back(k.value);
       program_.ulps.push_back(k.ulps);
       program_.ulps_of_xla.push_back(std::max(k.ulps, k.ulps_of_xla));
@@ -176,7 +181,7 @@ class Maker {
   }
 
  private:
-  struct Known {
+  struct KnownValue {
     Value value;
     double ulps = 0, ulps_of_xla = 0;
     bool read = false;
@@ -186,11 +191,12 @@ class Maker {
     const Sample& s = *row.sample;
     std::vector<Value> in;
     double ulps = s.tolerance.kind == Tolerance::kUlps ? s.tolerance.bound : 0;
-    double ulps_of_xla = UnitsOfXla(s);
+    double ulps_of_xla = XlaUlps(s);
     for (size_t i = 0; i < s.operands.size(); ++i) {
       // Operand 1 holds the indices of a gather (x, indices) or a scatter (x, indices, updates).
-      const bool keeps = Promises(s.attrs) && i == 1;
-      in.push_back(OperandFor(s.operands[i], keeps ? Takes::kOwn : row.takes, &ulps, &ulps_of_xla));
+      const bool keeps = KeepsIndexPromise(s.attrs) && i == 1;
+      in.push_back(OperandFor(s.operands[i], keeps ? AllowedOperands::kOwn : row.allowed, &ulps,
+                              &ulps_of_xla));
     }
     for (const Value& v : b_.Emit(*s.def, in, s.attrs, s.regions)) {
       const bool rounds = IsInexact(v.type().dtype);
@@ -200,23 +206,25 @@ class Maker {
 
   // Returns an operand for `o`: an earlier value that is made to fit, or a new parameter. If it is
   // an earlier value, raises `ulps` and `ulps_of_xla` to those of that value.
-  Value OperandFor(const Operand& o, Takes takes, double* ulps, double* ulps_of_xla) {
+  Value OperandFor(const Operand& o, AllowedOperands allowed, double* ulps, double* ulps_of_xla) {
     const bool is_float = IsFloat(o.type.dtype);
     const bool in_range = o.fill.kind == Fill::kUniform || !is_float;
-    const bool may_be_earlier =
-        takes != Takes::kOwn && !(takes == Takes::kInRange && !in_range) && !made_.empty();
+    const bool may_be_earlier = allowed != AllowedOperands::kOwn &&
+                                !(allowed == AllowedOperands::kInRange && !in_range) &&
+                                !made_.empty();
     const bool full = program_.sample.operands.size() >= kParamsMax;
-    if (may_be_earlier && (full || random_.In(65))) {
+    if (may_be_earlier && (full || random_.Chance(65))) {
       for (int attempt = 0; attempt < 8; ++attempt) {
-        Known& k = made_[random_.Below(made_.size())];
-        if (!Fits(k, o.type, takes)) continue;
+        KnownValue& k = made_[random_.Below(made_.size())];
+        if (!Fits(k, o.type, allowed)) continue;
         k.read = true;
         *ulps = std::max(*ulps, k.ulps);
         *ulps_of_xla = std::max(*ulps_of_xla, k.ulps_of_xla);
         Value v = Shaped(k.value, o.type);
-        if (is_float && takes != Takes::kMoves) v = Normal(v);
-        if (is_float && (takes == Takes::kSmall || takes == Takes::kSums)) v = Small(v);
-        if (is_float && takes == Takes::kInRange) {
+        if (is_float && allowed != AllowedOperands::kMoves) v = WithoutSubnormalsAndNans(v);
+        if (is_float && (allowed == AllowedOperands::kSmall || allowed == AllowedOperands::kSums))
+          v = SmallWholeNumbers(v);
+        if (is_float && allowed == AllowedOperands::kInRange) {
           const Value high = Constant(b_, o.type.dtype, o.fill.high);
           v = Clamp(Constant(b_, o.type.dtype, o.fill.low), v, high);
         }
@@ -224,23 +232,23 @@ class Maker {
       }
     }
     Operand own = o;
-    if (is_float && takes == Takes::kSmall) own.fill = Ints(-1, 2);
+    if (is_float && allowed == AllowedOperands::kSmall) own.fill = Ints(-1, 2);
     program_.sample.operands.push_back(own);
     return b_.Param(o.type);
   }
-  static bool Fits(const Known& k, const Type& type, Takes takes) {
+  static bool Fits(const KnownValue& k, const Type& type, AllowedOperands allowed) {
     const Type& from = k.value.type();
     if (from.num_elements() == 0 || type.num_elements() > kElementsMax) return false;
     if (BitWidth(from.dtype) < 8 || BitWidth(type.dtype) < 8) return false;  // XLA aborts on some
     // Only rows of `convert` turn complex numbers into real ones or the other way round.
     if (IsComplex(from.dtype) != IsComplex(type.dtype)) return false;
-    return k.ulps == 0 || (takes == Takes::kMoves && from.dtype == type.dtype);
+    return k.ulps == 0 || (allowed == AllowedOperands::kMoves && from.dtype == type.dtype);
   }
 
   // Returns a value of `type` with the elements of `v` in order, repeated or cut off as needed.
   Value Shaped(Value v, const Type& type) {
     if (v.type().dtype != type.dtype)
-      v = Convert(IsFloat(v.type().dtype) ? Normal(v) : v, type.dtype);
+      v = Convert(IsFloat(v.type().dtype) ? WithoutSubnormalsAndNans(v) : v, type.dtype);
     if (v.type().weak) v = Convert(v, type.dtype);
     const int64_t have = v.type().num_elements(), need = type.num_elements();
     if (v.type().shape != Dims{have}) v = Reshape(v, {have});
@@ -260,7 +268,7 @@ class Maker {
   // op that moves its operands gets subnormal operands, and subnormal results count as zeros
   // (programs_test.cc). The bits of a NaN that an op makes are unspecified, and bitcast_convert and
   // top_k can see them, so every NaN is replaced by the same NaN.
-  static Value Normal(Value v) {
+  static Value WithoutSubnormalsAndNans(Value v) {
     const DType dtype = v.type().dtype;
     if (!IsComputable(dtype)) return v;
     const int width = BitWidth(dtype), mantissa = MantissaBits(dtype);
@@ -270,8 +278,8 @@ class Maker {
       return And(of, FullLike(of, static_cast<double>(m)));
     };
     const Value all = BitcastConvert(v, bits);
-    const Value none = FullLike(all, 0);
-    const Value is_small = Compare(mask(all, infinity), none, "EQ");
+    const Value zero_bits = FullLike(all, 0);
+    const Value is_small = Compare(mask(all, infinity), zero_bits, "EQ");
     const Value zero = BitcastConvert(mask(all, sign), dtype);
     if (dtype != DType::kF16) v = Select(is_small, zero, v);  // XLA computes in f32
     const Value magnitude = all - mask(all, sign);
@@ -279,7 +287,7 @@ class Maker {
     return Select(is_nan, FullLike(v, std::nan("")), v);
   }
   // Maps every value to a whole number from -1 to 2.
-  static Value Small(Value v) {
+  static Value SmallWholeNumbers(Value v) {
     const DType dtype = v.type().dtype;
     Value n = Convert(v, DType::kS32);
     n = And(n, FullLike(n, 3));
@@ -290,12 +298,12 @@ class Maker {
   Random random_;
   RandomProgram program_;
   Builder b_{Scope{}, "program"};
-  std::vector<Known> made_;
+  std::vector<KnownValue> made_;
 };
 
 }  // namespace
 
-RandomProgram MakeRandomProgram(uint64_t seed) { return Maker(seed).Run(); }
+RandomProgram MakeRandomProgram(uint64_t seed) { return ProgramMaker(seed).MakeProgram(); }
 
 // A test checks that every op of the table is either here or in some program, so that a new op
 // cannot be forgotten.

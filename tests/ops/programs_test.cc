@@ -50,20 +50,20 @@ std::vector<ShardDevice> Devices() {
 
 // Returns a description of the first result that differs by more than its `ulps` + `more`, or "" if
 // none does. A result whose `ulps` is 0 must be exact.
-std::string Differ(const std::vector<double>& ulps, const std::vector<Shards>& got,
-                   const std::vector<Shards>& want, double more) {
+std::string FirstDifferentResult(const std::vector<double>& ulps, const std::vector<Shards>& got,
+                                 const std::vector<Shards>& want, double more) {
   for (size_t r = 0; r < want.size(); ++r) {
     const Tolerance within = ulps[r] > 0 ? Ulps(ulps[r] + more) : kExact;
-    const std::string why = Differences({got[r]}, {want[r]}, within, nullptr);
+    const std::string why = FirstDifference({got[r]}, {want[r]}, within, nullptr);
     if (!why.empty()) return absl::StrCat("of result ", r, ": ", why);
   }
   return "";
 }
 
 // Returns the results with every number below twice the least normal number replaced by a zero of
-// the same sign. XLA flushes subnormal numbers to zero in all floats but f16 (see Normal in
-// programs.cc). The factor of two is needed because XLA computes asin from intermediate values that
-// are half as large as the result.
+// the same sign. XLA flushes subnormal numbers to zero in all floats but f16 (see
+// WithoutSubnormalsAndNans in programs.cc). The factor of two is needed because XLA computes asin
+// from intermediate values that are half as large as the result.
 std::vector<Shards> WithoutTiny(std::vector<Shards> results) {
   for (Shards& shards : results)
     for (Array& a : shards) {
@@ -77,7 +77,7 @@ std::vector<Shards> WithoutTiny(std::vector<Shards> results) {
 }
 
 // Calls `check` for every program. `check` returns why the program fails, or "".
-void ForPrograms(const std::function<std::string(const RandomProgram&)>& check) {
+void ForEachProgram(const std::function<std::string(const RandomProgram&)>& check) {
   for (const RandomProgram& p : RandomPrograms()) {
     std::string why;
     const absl::Status status = CatchStatus([&] { why = check(p); });
@@ -91,7 +91,7 @@ TEST(RandomProgramsTest, GiveWhatJaxGives) {
   const Recording recording = ValueOrThrow(ReadRecording(
       elsewhere != nullptr ? elsewhere : SourcePath("tests/ops/recorded/programs.jsonl")));
   size_t failed = 0;
-  ForPrograms([&](const RandomProgram& p) -> std::string {
+  ForEachProgram([&](const RandomProgram& p) -> std::string {
     const auto it = recording.samples.find(p.sample.name);
     if (it == recording.samples.end() || it->second.digest != DigestOf(p.sample))
       return "its values are not recorded; run scripts/record_samples.py with \"programs\"";
@@ -102,7 +102,8 @@ TEST(RandomProgramsTest, GiveWhatJaxGives) {
     }
     const std::vector<Shards> got =
         ValueOrThrow(RunShards(*FunctionOf(p.sample), ArgsOf(p.sample)));
-    return Differ(p.ulps_of_xla, WithoutTiny(got), WithoutTiny(it->second.results), 0);
+    return FirstDifferentResult(p.ulps_of_xla, WithoutTiny(got), WithoutTiny(it->second.results),
+                                0);
   });
   // XLA's compiler crashes with a segmentation fault on about one program in 500 (in JAX 0.10.2).
   EXPECT_LE(failed, RandomPrograms().size() / 100) << "programs that JAX did not survive";
@@ -127,12 +128,12 @@ PartitionSpec AnySpec(std::mt19937_64& random, const Type& type, const Mesh& mes
 // runs with the run on one device, bit for bit.
 TEST(RandomProgramsTest, AreTheSameUnderEveryPlacement) {
   const Mesh kMeshes[] = {{{{"d", 2}}}, {{{"x", 2}, {"y", 2}}}};
-  ForPrograms([&](const RandomProgram& p) -> std::string {
+  ForEachProgram([&](const RandomProgram& p) -> std::string {
     const FunctionRef& f = p.sample.regions[0];
     const std::vector<Shards> args = ArgsOf(p.sample);
     const std::vector<Shards> one = RunOnBackends(Devices(), f, args, {0});
     const std::vector<Shards> evaluated = ValueOrThrow(RunShards(*f, args));
-    std::string why = Differ(p.ulps, one, evaluated, kCompiledUlps);
+    std::string why = FirstDifferentResult(p.ulps, one, evaluated, kCompiledUlps);
     if (!why.empty()) return absl::StrCat("compiled and evaluated differ: ", why);
 
     std::mt19937_64 random(p.seed);

@@ -23,9 +23,9 @@ namespace {
 
 // SplitMix64, seeded with the FNV-1a hash of a key. It gives the same numbers with every library
 // and on every machine.
-class Numbers64 {
+class SplitMix64 {
  public:
-  explicit Numbers64(std::string_view key) {
+  explicit SplitMix64(std::string_view key) {
     for (unsigned char c : key) state_ = (state_ ^ c) * 0x100000001b3u;
   }
   uint64_t Next() {
@@ -40,12 +40,12 @@ class Numbers64 {
   uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-double IntIn(Numbers64& r, const Fill& fill) {
+double IntIn(SplitMix64& r, const Fill& fill) {
   const double n = fill.high - fill.low + 1;
   return fill.low + std::floor(r.Unit() * n);
 }
 
-void FillBits(Numbers64& r, Array* a) {
+void FillBits(SplitMix64& r, Array* a) {
   if (a->dtype() == DType::kBool) {
     for (int64_t i = 0; i < a->num_elements(); ++i) a->Set(i, static_cast<double>(r.Next() >> 63));
     return;
@@ -76,7 +76,7 @@ void FillCodes(Array* a) {
   }
 }
 
-void FillDistinct(Numbers64& r, const Fill& fill, Array* a) {
+void FillDistinct(SplitMix64& r, const Fill& fill, Array* a) {
   const int64_t n = a->num_elements();
   std::vector<int64_t> order(n);
   for (int64_t i = 0; i < n; ++i) order[i] = i;
@@ -96,7 +96,7 @@ Array AsParts(const Array& a) {
     std::memcpy(parts.MutableData(), a.data(), a.num_elements() * ByteWidth(a.dtype()));
   return parts;
 }
-void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
+void FillImaginary(SplitMix64& r, const Fill& fill, Array* a) {
   if (!IsComplex(a->dtype())) return;
   Array parts = AsParts(*a);
   const int64_t cols = a->shape().empty() ? 1 : a->shape().back();
@@ -115,7 +115,7 @@ void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
 // here changes the digest of every row that uses the kind, and those rows must then be recorded
 // again.
 Array Filled(const Type& type, const Fill& fill, std::string_view key) {
-  Numbers64 r(key);
+  SplitMix64 r(key);
   Array a(type.dtype, type.shape);
   const int64_t n = a.num_elements();
   switch (fill.kind) {
@@ -216,7 +216,7 @@ Fill Values(std::vector<double> values) { return {Fill::kValues, 0, 0, std::move
 Fill Picks(std::vector<double> values) { return {Fill::kPicks, 0, 0, std::move(values)}; }
 Fill Dominant(double low, double high) { return {Fill::kDominant, low, high, {}}; }
 Fill Distinct(double low, double high) { return {Fill::kDistinct, low, high, {}}; }
-Fill Usual(DType dtype) {
+Fill UsualFill(DType dtype) {
   if (dtype == DType::kF8E8M0FNU) return Uniform(0.25, 8);
   if (IsInexact(dtype)) return Uniform(-2, 2);
   if (dtype == DType::kBool) return Bits();
@@ -226,12 +226,12 @@ Fill Usual(DType dtype) {
   return Ints(std::max(-9, -half), std::min(9, half - 1));
 }
 
-Operand Of(DType dtype, Dims shape) { return Of(dtype, std::move(shape), Usual(dtype)); }
+Operand Of(DType dtype, Dims shape) { return Of(dtype, std::move(shape), UsualFill(dtype)); }
 Operand Of(DType dtype, Dims shape, Fill fill) {
   return {MakeType(dtype, std::move(shape)), std::move(fill)};
 }
 Operand Varying(DType dtype, Dims shape, AxisSet axes) {
-  return Varying(dtype, std::move(shape), std::move(axes), Usual(dtype));
+  return Varying(dtype, std::move(shape), std::move(axes), UsualFill(dtype));
 }
 Operand Varying(DType dtype, Dims shape, AxisSet axes, Fill fill) {
   Operand o = Of(dtype, std::move(shape), std::move(fill));
@@ -462,18 +462,18 @@ absl::StatusOr<std::vector<Shards>> MagnitudesOf(const Sample& s, std::vector<Sh
   return RunShards(*f, std::move(args));
 }
 
-std::string Differences(const std::vector<Shards>& got, const std::vector<Shards>& want,
-                        const Tolerance& tolerance, const std::vector<Shards>* magnitudes) {
+std::string FirstDifference(const std::vector<Shards>& got, const std::vector<Shards>& want,
+                            const Tolerance& tolerance, const std::vector<Shards>* magnitudes) {
   if (got.size() != want.size())
     return absl::StrCat(got.size(), " results, expected ", want.size());
   for (size_t r = 0; r < got.size(); ++r) {
     if (got[r].size() != want[r].size())
-      return absl::StrCat("result ", r, " has ", got[r].size(), " lanes, expected ",
+      return absl::StrCat("result ", r, " has ", got[r].size(), " shards, expected ",
                           want[r].size());
     for (size_t shard = 0; shard < got[r].size(); ++shard) {
       const std::string d = Difference(got[r][shard], want[r][shard], tolerance,
                                        magnitudes ? &(*magnitudes)[r][shard] : nullptr);
-      if (!d.empty()) return absl::StrCat("result ", r, " of lane ", shard, ": ", d);
+      if (!d.empty()) return absl::StrCat("result ", r, " of shard ", shard, ": ", d);
     }
   }
   return "";

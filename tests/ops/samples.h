@@ -54,13 +54,13 @@ Fill Dominant(double low, double high);
 Fill Distinct(double low, double high);
 // Returns the usual fill of a dtype: [-2, 2) for floats, -9..9 for signed integers and 0..9 for
 // unsigned ones, cut to the range of the dtype, and random bools.
-Fill Usual(DType dtype);
+Fill UsualFill(DType dtype);
 
 struct Operand {
   Type type;
   Fill fill;
 };
-Operand Of(DType dtype, Dims shape);  // filled with Usual(dtype)
+Operand Of(DType dtype, Dims shape);  // filled with UsualFill(dtype)
 Operand Of(DType dtype, Dims shape, Fill fill);
 // Returns an operand that varies over mesh axes: every coordinate has its own block.
 Operand Varying(DType dtype, Dims shape, AxisSet axes);
@@ -189,7 +189,7 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
 // result.
 absl::StatusOr<std::vector<Shards>> MagnitudesOf(const Sample& s, std::vector<Shards> args);
 // Compares every result and shard of `got` with `want`. Returns "" or the first difference.
-std::string Differences(const std::vector<Shards>& got, const std::vector<Shards>& want,
-                        const Tolerance& tolerance, const std::vector<Shards>* magnitudes);
+std::string FirstDifference(const std::vector<Shards>& got, const std::vector<Shards>& want,
+                            const Tolerance& tolerance, const std::vector<Shards>* magnitudes);
 
 }  // namespace tessera::ir::samples

@@ -30,7 +30,7 @@ std::vector<Group> Groups() {
           {TwoAxes(), {"y", "x"}, {"x", "y"}, 4}};
 }
 
-constexpr char kFree[] = "it moves nothing";
+constexpr char kMovesNothing[] = "it moves nothing";
 constexpr char kPerShard[] = "a collective stands inside manual code; the planner leaves it there";
 
 class Rows {
@@ -45,7 +45,7 @@ class Rows {
                                         [](std::string* o, const MeshAxis& a) { *o += a.name; }),
                           "_over_", absl::StrJoin(g.axes, ""), label.empty() ? "" : "/",
                           ToAbsl(label)),
-             {Varying(d, std::move(shape), g.varying, fill.value_or(Usual(d)))})
+             {Varying(d, std::move(shape), g.varying, fill.value_or(UsualFill(d)))})
             .With(std::move(attrs))
             .In(g.scope)
             .Within(t)
@@ -118,7 +118,7 @@ std::vector<Sample> CollectiveSamples() {
              absl::StrCat(g.scope.mesh.axes.size(), "d_over_", absl::StrJoin(g.axes, "")), {})
             .With({{"axes", g.axes}})
             .In(g.scope)
-            .Without(CheckKind::kCost, kFree)
+            .Without(CheckKind::kCost, kMovesNothing)
             .Without(CheckKind::kSharded, kPerShard));
   }
   for (DType d : AllDTypes()) {
@@ -127,7 +127,7 @@ std::vector<Sample> CollectiveSamples() {
                          .With({{"axes", AxisList{"x"}}})
                          .In(OneAxis())
                          .Linear({{0}})
-                         .Without(CheckKind::kCost, kFree)
+                         .Without(CheckKind::kCost, kMovesNothing)
                          .Without(CheckKind::kSharded, kPerShard)
                          .Without(CheckKind::kVarying, "what it takes is invarying"));
     r.rows.push_back(Make("pvary", absl::StrCat(N(d), "/other"), {Varying(d, {2, 3}, {"x"})})
@@ -135,7 +135,7 @@ std::vector<Sample> CollectiveSamples() {
                          .With({{"axes", AxisList{"y"}}})
                          .In(TwoAxes())
                          .Linear({{0}})
-                         .Without(CheckKind::kCost, kFree)
+                         .Without(CheckKind::kCost, kMovesNothing)
                          .Without(CheckKind::kSharded, kPerShard)
                          .Without(CheckKind::kVarying, "what it takes is invarying"));
   }
@@ -146,7 +146,7 @@ std::vector<Sample> CollectiveSamples() {
                          .Moves()
                          .With({{"axes", AxisList{"x"}}})
                          .In(OneAxis())
-                         .Without(CheckKind::kCost, kFree)
+                         .Without(CheckKind::kCost, kMovesNothing)
                          .Without(CheckKind::kSharded, kPerShard)
                          .Without(CheckKind::kRecorded, "it is its operand")
                          .Without(CheckKind::kTranspose,

@@ -12,7 +12,7 @@ namespace {
 
 using enum DType;
 
-struct Shapes {
+struct DotShapes {
   std::string label;
   Dims lhs, rhs;
   Dims lhs_batch, rhs_batch, lhs_contract, rhs_contract;
@@ -21,7 +21,7 @@ struct Shapes {
 
 // Returns where the dims are in a layout in JAX's letters, such as "NHWC" or "HWIO": first the
 // positions of the two letters of `first_two`, then those of the spatial dims H, W, D.
-std::vector<int64_t> Spec(std::string_view layout, std::string_view first_two) {
+std::vector<int64_t> ConvSpec(std::string_view layout, std::string_view first_two) {
   std::vector<int64_t> spec;
   for (const char letter : absl::StrCat(std::string(first_two), "HWD"))
     if (const size_t at = layout.find(letter); at != std::string_view::npos)
@@ -39,10 +39,11 @@ struct Convolution {
 Attrs AttrsOf(const Convolution& conv, DType d) {
   Builder b({}, "f");
   const Value lhs = b.Param(MakeType(d, conv.lhs)), rhs = b.Param(MakeType(d, conv.rhs));
-  const Value out = ConvGeneralDilated(
-      lhs, rhs,
-      {Spec(conv.lhs_layout, "NC"), Spec(conv.rhs_layout, "OI"), Spec(conv.out_layout, "NC")},
-      conv.options);
+  const Value out =
+      ConvGeneralDilated(lhs, rhs,
+                         {ConvSpec(conv.lhs_layout, "NC"), ConvSpec(conv.rhs_layout, "OI"),
+                          ConvSpec(conv.out_layout, "NC")},
+                         conv.options);
   return b.DefiningOp(out)->attrs;
 }
 
@@ -181,7 +182,7 @@ void AddTransforms(std::vector<Sample>* rows) {
 // Adds the shapes of dot_general for every dtype, and signed zeros for every float. Then adds rows
 // for a few dtypes: results of another dtype, and the precisions.
 std::vector<Sample> ContractionSamples() {
-  const std::vector<Shapes> all = {
+  const std::vector<DotShapes> all = {
       {"matmul", {4, 8}, {8, 4}, {}, {}, {1}, {0}, 8},
       {"transposed", {8, 4}, {4, 8}, {}, {}, {0}, {1}, 8},
       {"matvec", {4, 8}, {8}, {}, {}, {1}, {0}, 8},
@@ -192,13 +193,13 @@ std::vector<Sample> ContractionSamples() {
       {"two_contracted", {4, 4, 2}, {2, 4, 4}, {}, {}, {1, 2}, {1, 0}, 8},
       {"empty_sum", {4, 0}, {0, 4}, {}, {}, {1}, {0}, 1}};
   std::vector<Sample> rows;
-  auto attrs = [](const Shapes& s) {
+  auto attrs = [](const DotShapes& s) {
     return Attrs{{"lhs_batching_dimensions", s.lhs_batch},
                  {"rhs_batching_dimensions", s.rhs_batch},
                  {"lhs_contracting_dimensions", s.lhs_contract},
                  {"rhs_contracting_dimensions", s.rhs_contract}};
   };
-  for (const Shapes& s : all)
+  for (const DotShapes& s : all)
     for (DType d : Numbers())
       rows.push_back(
           Make("dot_general", absl::StrCat(N(d), "/", s.label), {Of(d, s.lhs), Of(d, s.rhs)})
@@ -207,10 +208,10 @@ std::vector<Sample> ContractionSamples() {
               .Linear({{0}, {1}}));
   // A sum of one product is the product itself, with nothing added. So a result of -0 keeps its
   // sign.
-  const Shapes alone[] = {{"outer_signed_zeros", {4}, {8}, {}, {}, {}, {}, 1},
-                          {"one_term_signed_zeros", {4, 1}, {1, 8}, {}, {}, {1}, {0}, 1},
-                          {"four_terms_signed_zeros", {8, 4}, {4, 8}, {}, {}, {1}, {0}, 4}};
-  for (const Shapes& s : alone)
+  const DotShapes alone[] = {{"outer_signed_zeros", {4}, {8}, {}, {}, {}, {}, 1},
+                             {"one_term_signed_zeros", {4, 1}, {1, 8}, {}, {}, {1}, {0}, 1},
+                             {"four_terms_signed_zeros", {8, 4}, {4, 8}, {}, {}, {1}, {0}, 4}};
+  for (const DotShapes& s : alone)
     for (DType d : Floats())
       rows.push_back(
           Make("dot_general", absl::StrCat(N(d), "/", s.label),
@@ -227,7 +228,7 @@ std::vector<Sample> ContractionSamples() {
                        .Linear({{0}, {1}}));
   }
   for (const char* const precision : {"high", "highest"})
-    for (const Shapes& s : {all[0], all[5]}) {
+    for (const DotShapes& s : {all[0], all[5]}) {
       Attrs a = attrs(s);
       a.Set("precision", std::string(precision));
       rows.push_back(Make("dot_general", absl::StrCat("f32/", s.label, "_", precision),

@@ -82,27 +82,27 @@ void AddCalls(std::vector<Sample>* rows) {
                       .Within(Ulps(8)));
 }
 
-constexpr char kFree[] = "it moves nothing";
+constexpr char kMovesNothing[] = "it moves nothing";
 
 void AddBarriersAndConstraints(std::vector<Sample>* rows) {
   for (DType d : AllDTypes()) {
     rows->push_back(Make("optimization_barrier", N(d), {Of(d, {4, 8}), Of(d, {8})})
                         .Moves()
                         .Linear({{0, 1}, {0}, {1}})
-                        .Without(CheckKind::kCost, kFree)
+                        .Without(CheckKind::kCost, kMovesNothing)
                         .Without(CheckKind::kVarying, "each operand keeps its own state"));
     rows->push_back(Make("sharding_constraint", N(d), {Of(d, {4, 8})})
                         .Moves()
                         .With({{"sharding", PartitionSpec{{{"x"}, {"y"}}, {}, {}, {}}}})
                         .In(OnMesh())
                         .Linear({{0}})
-                        .Without(CheckKind::kCost, kFree));
+                        .Without(CheckKind::kCost, kMovesNothing));
   }
   rows->push_back(Make("sharding_constraint", "f64/replicated", {Of(kF64, {4, 8})})
                       .With({{"sharding", PartitionSpec{{{}, {}}, {}, {}, {}}}})
                       .In(OnMesh())
                       .Linear({{0}})
-                      .Without(CheckKind::kCost, kFree));
+                      .Without(CheckKind::kCost, kMovesNothing));
 }
 
 Attrs ScanAttrs(int64_t consts, int64_t carry, int64_t length, bool reverse) {
@@ -120,7 +120,7 @@ void AddScans(std::vector<Sample>* rows) {
   for (bool reverse : {false, true})
     for (DType d : Numbers()) {
       const Type row = MakeType(d, {4});
-      const Fill fill = IsFloat(d) ? Uniform(-1, 1) : Usual(d);
+      const Fill fill = IsFloat(d) ? Uniform(-1, 1) : UsualFill(d);
       rows->push_back(Make("scan", absl::StrCat(N(d), reverse ? "/reverse" : "/forward"),
                            {Of(d, {4}, fill), Of(d, {4}, fill), Of(d, {8, 4}, fill)})
                           .With(ScanAttrs(1, 1, 8, reverse))
@@ -185,7 +185,7 @@ void AddWhiles(std::vector<Sample>* rows) {
   };
   for (DType d : Numbers()) {
     const Type row = MakeType(d, {4});
-    const Fill fill = IsFloat(d) ? Uniform(-1, 1) : Usual(d);
+    const Fill fill = IsFloat(d) ? Uniform(-1, 1) : UsualFill(d);
     rows->push_back(Make("while", N(d), {Of(d, {4}, fill), steps({5, 9, 1}), Of(d, {4}, fill)})
                         .With(attrs(0, 1))
                         .Region(Fn({}, {u, row}, go_on))
@@ -275,7 +275,7 @@ void AddCases(std::vector<Sample>* rows) {
                       .Main(1)
                       .Region(Fn({}, {t, t}, second_first))
                       .Linear({{1, 2}, {1}, {2}})
-                      .Without(CheckKind::kCost, kFree));
+                      .Without(CheckKind::kCost, kMovesNothing));
   rows->push_back(Make("case", "bool", {index({1, 0}), Of(kBool, {4, 8}), Of(kF64, {4, 8})})
                       .Main(1)
                       .Region(Fn({}, {p, t},

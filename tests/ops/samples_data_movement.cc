@@ -14,8 +14,8 @@ using enum DType;
 
 // Returns an operand of random bits. If `d` is inexact, returns one of usual numbers instead,
 // because the checks of derivatives need those.
-Operand Moved(DType d, Dims shape) {
-  return Of(d, std::move(shape), IsInexact(d) ? Usual(d) : Bits());
+Operand MovedOperand(DType d, Dims shape) {
+  return Of(d, std::move(shape), IsInexact(d) ? UsualFill(d) : Bits());
 }
 
 class Rows {
@@ -24,7 +24,7 @@ class Rows {
   // other dtypes, too.
   void Unary(std::string_view op, std::string_view label, Dims shape, const Attrs& attrs) {
     for (DType d : DTypesFor(op))
-      rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, shape)})
+      rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {MovedOperand(d, shape)})
                          .With(attrs)
                          .Linear({{0}})
                          .Moves());
@@ -60,7 +60,7 @@ class Rows {
       for (const Dims& s : shapes) {
         linear[0].push_back(static_cast<int>(in.size()));
         linear.push_back({static_cast<int>(in.size())});
-        in.push_back(Moved(d, s));
+        in.push_back(MovedOperand(d, s));
       }
       rows.push_back(Make("concatenate", absl::StrCat(N(d), "/", ToAbsl(label)), in)
                          .With({{"dimension", dimension}})
@@ -70,13 +70,13 @@ class Rows {
   }
   void Pad(std::string_view label, Dims from, Dims low, Dims high, Dims interior) {
     for (DType d : DTypesFor("pad"))
-      rows.push_back(
-          Make("pad", absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, from), Moved(d, {})})
-              .With({{"edge_padding_low", low},
-                     {"edge_padding_high", high},
-                     {"interior_padding", interior}})
-              .Linear({{0, 1}, {0}, {1}})
-              .Moves());
+      rows.push_back(Make("pad", absl::StrCat(N(d), "/", ToAbsl(label)),
+                          {MovedOperand(d, from), MovedOperand(d, {})})
+                         .With({{"edge_padding_low", low},
+                                {"edge_padding_high", high},
+                                {"interior_padding", interior}})
+                         .Linear({{0, 1}, {0}, {1}})
+                         .Moves());
   }
 
   std::vector<Sample> rows;
@@ -89,7 +89,7 @@ class Rows {
 };
 
 Array SomeLiteral(DType d, Dims shape) {
-  return FilledShards(MakeType(d, shape), d == kBool || IsInexact(d) ? Usual(d) : Bits(), {},
+  return FilledShards(MakeType(d, shape), d == kBool || IsInexact(d) ? UsualFill(d) : Bits(), {},
                       "literal")[0];
 }
 

@@ -258,8 +258,8 @@ void AddChoices(Rows& r) {
   for (const char* direction : {"EQ", "NE", "LT", "LE", "GT", "GE"})
     for (DType d : WithBool(Numbers())) {
       r.Add(Make("compare", absl::StrCat(N(d), "/", direction),
-                 {Of(d, {4, 4}, IsFloat(d) ? Values({0, 1, -1}) : Usual(d)),
-                  Of(d, {4, 4}, IsFloat(d) ? Values({1, -0.0, -1, 2}) : Usual(d))})
+                 {Of(d, {4, 4}, IsFloat(d) ? Values({0, 1, -1}) : UsualFill(d)),
+                  Of(d, {4, 4}, IsFloat(d) ? Values({1, -0.0, -1, 2}) : UsualFill(d))})
                 .With({{"direction", std::string(direction)}})
                 .Without(CheckKind::kJvp, "a predicate has no tangent"));
     }
@@ -355,7 +355,8 @@ void AddCasts(Rows& r) {
       if (linear) edges.Linear({{0}});
       r.Add(std::move(edges));
       if (ByteWidth(from) == ByteWidth(to) && (from == kBool) == (to == kBool))
-        r.Add(Make("bitcast_convert", label, {Of(from, {8}, from == kBool ? Bits() : Usual(from))})
+        r.Add(Make("bitcast_convert", label,
+                   {Of(from, {8}, from == kBool ? Bits() : UsualFill(from))})
                   .With({{"dtype", to}})
                   .Without(CheckKind::kJvp, "bits have no tangents"));
     }

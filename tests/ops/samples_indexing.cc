@@ -9,10 +9,10 @@ namespace {
 
 using enum DType;
 
-Operand Moved(DType d, Dims shape) {
-  return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits());
+Operand MovedOperand(DType d, Dims shape) {
+  return Of(d, std::move(shape), IsFloat(d) ? UsualFill(d) : Bits());
 }
-Operand At(double start, DType index = kS32) { return Of(index, {}, Values({start})); }
+Operand StartOperand(double start, DType index = kS32) { return Of(index, {}, Values({start})); }
 
 // The dimension numbers of a gather or a scatter, with the shapes and the index vectors of a row.
 struct Windows {
@@ -26,7 +26,7 @@ struct Windows {
   std::vector<int64_t> batching = {}, indices_batching = {};
 };
 // Each entry tests another property of the dimension numbers, which its label names. All index
-// vectors are in bounds; Outside() moves two of their elements out of bounds.
+// vectors are in bounds; WithOutOfBounds() moves two of their elements out of bounds.
 const std::vector<Windows>& SomeWindows() {
   static const auto* const windows = new std::vector<Windows>{
       {"rows", {8, 4}, {4, 1}, {5, 0, 7, 2}, {1, 4}, {4, 4}, {1}, {0}, {0}, 1},
@@ -62,7 +62,7 @@ const std::vector<Windows>& SomeWindows() {
   return *windows;
 }
 // Scatters that change nothing: the updates have no elements, or the operand has none.
-const std::vector<Windows>& WindowsOfNothing() {
+const std::vector<Windows>& EmptyWindows() {
   static const auto* const windows = new std::vector<Windows>{
       {"no_updates", {8, 4}, {4, 1}, {5, 0, 7, 2}, {0, 4}, {4, 0, 4}, {1, 2}, {}, {0}, 1},
       {"no_columns", {8, 4}, {4, 1}, {5, 0, 7, 2}, {1, 0}, {4, 0}, {1}, {0}, {0}, 1},
@@ -72,7 +72,7 @@ const std::vector<Windows>& WindowsOfNothing() {
 }
 // Returns the indices with the first moved out of bounds below and the last moved out of bounds
 // above.
-std::vector<double> Outside(std::vector<double> at) {
+std::vector<double> WithOutOfBounds(std::vector<double> at) {
   at.front() -= 9;
   at.back() += 9;
   return at;
@@ -80,7 +80,8 @@ std::vector<double> Outside(std::vector<double> at) {
 
 Sample GatherRow(std::string label, DType d, const Windows& w, std::vector<double> at,
                  std::string mode, DType index = kS32) {
-  return Make("gather", label, {Moved(d, w.operand), Of(index, w.indices, Values(std::move(at)))})
+  return Make("gather", label,
+              {MovedOperand(d, w.operand), Of(index, w.indices, Values(std::move(at)))})
       .With({{"offset_dims", w.window_dims},
              {"collapsed_slice_dims", w.collapsed},
              {"operand_batching_dims", w.batching},
@@ -94,7 +95,8 @@ Sample GatherRow(std::string label, DType d, const Windows& w, std::vector<doubl
 Sample ScatterRow(std::string_view op, std::string label, DType d, const Windows& w,
                   std::vector<double> at, std::string mode, DType index = kS32) {
   return Make(op, label,
-              {Moved(d, w.operand), Of(index, w.indices, Values(std::move(at))), Moved(d, w.block)})
+              {MovedOperand(d, w.operand), Of(index, w.indices, Values(std::move(at))),
+               MovedOperand(d, w.block)})
       .With({{"update_window_dims", w.window_dims},
              {"inserted_window_dims", w.collapsed},
              {"input_batching_dims", w.batching},
@@ -127,15 +129,15 @@ std::vector<Sample> ScatterBySamples() {
   for (DType d : Computable()) {
     add(N(d) + "/rows", d, windows[0], windows[0].at, "clip");
     add(N(d) + "/twice", d, windows[0], {5, 2, 5, 5}, "clip");
-    add(N(d) + "/outside", d, windows[0], Outside(windows[0].at), "fill_or_drop");
+    add(N(d) + "/outside", d, windows[0], WithOutOfBounds(windows[0].at), "fill_or_drop");
   }
   for (const Windows& w : windows) {
     const std::string label = absl::StrCat("f64/", ToAbsl(w.label));
-    add(label + "/drop", kF64, w, Outside(w.at), "fill_or_drop");
-    add(label + "/clip", kF64, w, Outside(w.at), "clip");
+    add(label + "/drop", kF64, w, WithOutOfBounds(w.at), "fill_or_drop");
+    add(label + "/clip", kF64, w, WithOutOfBounds(w.at), "clip");
     add(label + "/promise", kF64, w, w.at, "promise_in_bounds");
   }
-  for (const Windows& w : WindowsOfNothing())
+  for (const Windows& w : EmptyWindows())
     for (const char* mode : {"clip", "fill_or_drop"})
       add(absl::StrCat("f64/", ToAbsl(w.label), "/", mode), kF64, w, w.at, mode);
   // These rows scatter two operands at once. They keep the larger value of the first operand, and
@@ -166,7 +168,7 @@ std::vector<Sample> IndexingSamples() {
   std::vector<Sample> rows;
   auto slice = [&](std::string_view label, DType d, Dims shape, Dims sizes,
                    std::vector<Operand> starts) {
-    starts.insert(starts.begin(), Moved(d, shape));
+    starts.insert(starts.begin(), MovedOperand(d, shape));
     rows.push_back(Make("dynamic_slice", absl::StrCat(N(d), "/", ToAbsl(label)), starts)
                        .With({{"slice_sizes", sizes}})
                        .Linear({{0}})
@@ -174,29 +176,31 @@ std::vector<Sample> IndexingSamples() {
   };
   auto update = [&](std::string_view label, DType d, Dims shape, Dims block,
                     std::vector<Operand> starts) {
-    starts.insert(starts.begin(), {Moved(d, shape), Moved(d, block)});
+    starts.insert(starts.begin(), {MovedOperand(d, shape), MovedOperand(d, block)});
     rows.push_back(Make("dynamic_update_slice", absl::StrCat(N(d), "/", ToAbsl(label)), starts)
                        .Linear({{0, 1}, {0}, {1}})
                        .Moves());
   };
   for (DType d : AllDTypes()) {
-    slice("block", d, {4, 8}, {2, 3}, {At(1), At(4)});
-    update("block", d, {4, 8}, {2, 3}, {At(1), At(4)});
+    slice("block", d, {4, 8}, {2, 3}, {StartOperand(1), StartOperand(4)});
+    update("block", d, {4, 8}, {2, 3}, {StartOperand(1), StartOperand(4)});
   }
   for (DType d : Computable()) {
-    slice("clamped", d, {4, 8}, {2, 3}, {At(-3), At(7)});
-    slice("rows", d, {8, 4}, {1, 4}, {At(5), At(0)});
-    update("clamped", d, {4, 8}, {2, 3}, {At(9), At(-1)});
-    update("rows", d, {8, 4}, {1, 4}, {At(5), At(0)});
+    slice("clamped", d, {4, 8}, {2, 3}, {StartOperand(-3), StartOperand(7)});
+    slice("rows", d, {8, 4}, {1, 4}, {StartOperand(5), StartOperand(0)});
+    update("clamped", d, {4, 8}, {2, 3}, {StartOperand(9), StartOperand(-1)});
+    update("rows", d, {8, 4}, {1, 4}, {StartOperand(5), StartOperand(0)});
   }
   for (DType index : Integers()) {
-    slice(absl::StrCat("index_", N(index)), kF64, {4, 8}, {2, 4}, {At(1, index), At(6, index)});
-    update(absl::StrCat("index_", N(index)), kF64, {4, 8}, {2, 4}, {At(3, index), At(2, index)});
+    slice(absl::StrCat("index_", N(index)), kF64, {4, 8}, {2, 4},
+          {StartOperand(1, index), StartOperand(6, index)});
+    update(absl::StrCat("index_", N(index)), kF64, {4, 8}, {2, 4},
+           {StartOperand(3, index), StartOperand(2, index)});
   }
-  slice("whole", kF64, {4, 8}, {4, 8}, {At(2), At(2)});
-  slice("nothing", kF64, {4, 8}, {0, 8}, {At(2), At(0)});
+  slice("whole", kF64, {4, 8}, {4, 8}, {StartOperand(2), StartOperand(2)});
+  slice("nothing", kF64, {4, 8}, {0, 8}, {StartOperand(2), StartOperand(0)});
   slice("scalar", kF64, {}, {}, {});
-  update("whole", kF64, {4, 8}, {4, 8}, {At(2), At(2)});
+  update("whole", kF64, {4, 8}, {4, 8}, {StartOperand(2), StartOperand(2)});
   update("scalar", kF64, {}, {}, {});
 
   const std::vector<Windows>& windows = SomeWindows();
@@ -204,7 +208,7 @@ std::vector<Sample> IndexingSamples() {
     rows.push_back(
         GatherRow(absl::StrCat(N(d), "/rows"), d, windows[0], windows[0].at, "clip").Moves());
     Sample outside = GatherRow(absl::StrCat(N(d), "/outside"), d, windows[0],
-                               Outside(windows[0].at), "fill_or_drop");
+                               WithOutOfBounds(windows[0].at), "fill_or_drop");
     outside.Moves();
     if (IsFloat(d)) outside.NotSmooth("what is out of bounds is NaN");
     rows.push_back(std::move(outside));
@@ -212,7 +216,7 @@ std::vector<Sample> IndexingSamples() {
   for (const Windows& w : windows) {
     for (const char* mode : {"clip", "fill_or_drop"}) {
       rows.push_back(GatherRow(absl::StrCat("f64/", ToAbsl(w.label), "/", mode), kF64, w,
-                               Outside(w.at), mode));
+                               WithOutOfBounds(w.at), mode));
       if (std::string_view(mode) == "fill_or_drop")
         rows.back().attrs.Set("fill_value", Array::Scalar(kF64, 0));
     }
@@ -225,7 +229,8 @@ std::vector<Sample> IndexingSamples() {
     special.operands[0] = Of(d, windows[0].operand, Values({0, -0.0, kInf, -kInf, kNan, -0.0, 1}));
     rows.push_back(special.Moves().NotSmooth("NaNs and infinities have no finite difference"));
   }
-  Sample filled = GatherRow("f64/filled", kF64, windows[0], Outside(windows[0].at), "fill_or_drop");
+  Sample filled =
+      GatherRow("f64/filled", kF64, windows[0], WithOutOfBounds(windows[0].at), "fill_or_drop");
   filled.attrs.Set("fill_value", Array::Scalar(kF64, -7));
   filled.linear.clear();  // with a fill value other than 0, the op is not linear in the operand
   rows.push_back(std::move(filled));
@@ -258,7 +263,8 @@ std::vector<Sample> IndexingSamples() {
       if (!IsComputable(d)) continue;
       if (!multiplies || !IsFloat(d))
         add(ScatterRow(name, label("twice"), d, windows[0], twice, "clip"), false);
-      add(ScatterRow(name, label("outside"), d, windows[0], Outside(windows[0].at), "fill_or_drop"),
+      add(ScatterRow(name, label("outside"), d, windows[0], WithOutOfBounds(windows[0].at),
+                     "fill_or_drop"),
           true);
     }
     const DType d = multiplies ? kS32 : kF64;
@@ -266,12 +272,12 @@ std::vector<Sample> IndexingSamples() {
       const auto label = [&](const char* mode) {
         return absl::StrCat(N(d), "/", ToAbsl(w.label), "/", mode);
       };
-      add(ScatterRow(name, label("drop"), d, w, Outside(w.at), "fill_or_drop"), false);
+      add(ScatterRow(name, label("drop"), d, w, WithOutOfBounds(w.at), "fill_or_drop"), false);
       if (!replaces && !adds) continue;  // the other ops differ only in how they combine
-      add(ScatterRow(name, label("clip"), d, w, Outside(w.at), "clip"), false);
+      add(ScatterRow(name, label("clip"), d, w, WithOutOfBounds(w.at), "clip"), false);
       add(ScatterRow(name, label("promise"), d, w, w.at, "promise_in_bounds"), false);
     }
-    for (const Windows& w : WindowsOfNothing())
+    for (const Windows& w : EmptyWindows())
       for (const char* mode : {"clip", "fill_or_drop"})
         add(ScatterRow(name, absl::StrCat(N(d), "/", ToAbsl(w.label), "/", mode), d, w, w.at, mode),
             /*unique=*/false);

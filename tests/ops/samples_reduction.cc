@@ -49,11 +49,12 @@ std::vector<Sample> CumulativeSamples() {
            {std::tuple<const char*, Dims, int64_t>{"rows", {4, 8}, 1},
             {"columns", {8, 4}, 0},
             {"middle", {2, 8, 2}, 1}}) {
-        add("cumsum", label, d, shape, dim, reverse, Usual(d), sum);
+        add("cumsum", label, d, shape, dim, reverse, UsualFill(d), sum);
         add("cumprod", label, d, shape, dim, reverse, factors, sum);
         add("cummax", label, d, shape, dim, reverse, Distinct(d == kU32 ? 0 : -40, 40), kExact);
         add("cummin", label, d, shape, dim, reverse, Distinct(d == kU32 ? 0 : -40, 40), kExact);
-        if (IsFloat(d)) add("cumlogsumexp", label, d, shape, dim, reverse, Usual(d), Reordered(32));
+        if (IsFloat(d))
+          add("cumlogsumexp", label, d, shape, dim, reverse, UsualFill(d), Reordered(32));
       }
       if (!IsFloat(d))
         for (const char* op : {"cumsum", "cumprod", "cummax", "cummin"})
@@ -69,8 +70,8 @@ std::vector<Sample> CumulativeSamples() {
     }
   }
   for (const char* op : {"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"}) {
-    add(op, "nothing", kF64, {4, 0}, 1, false, Usual(kF64), kExact);
-    add(op, "one", kF64, {4, 1}, 1, false, Usual(kF64), kExact);
+    add(op, "nothing", kF64, {4, 0}, 1, false, UsualFill(kF64), kExact);
+    add(op, "one", kF64, {4, 1}, 1, false, UsualFill(kF64), kExact);
   }
   return rows;
 }
@@ -165,7 +166,7 @@ FunctionRef Composed(DType dt) {
 std::vector<Sample> ReduceSamples() {
   std::vector<Sample> rows;
   const auto joined = [&](DType d, const Shape& shape) -> Sample& {
-    const Fill fill = IsFloat(d) ? Uniform(-0.5, 0.5) : Usual(d);
+    const Fill fill = IsFloat(d) ? Uniform(-0.5, 0.5) : UsualFill(d);
     rows.push_back(Make("reduce",
                         absl::StrCat(N(d), "/", absl::StrJoin(shape.shape, "x"), "_over_",
                                      absl::StrJoin(shape.dims, "_")),
@@ -277,7 +278,7 @@ std::vector<Sample> ReductionSamples() {
     for (DType d : Numbers()) {
       // A sum in another order may differ by one rounding for each term.
       const Tolerance sum = IsFloat(d) ? Reordered(Terms(shape)) : kExact;
-      add("reduce_sum", d, shape, "", Usual(d), sum, true);
+      add("reduce_sum", d, shape, "", UsualFill(d), sum, true);
       add("reduce_prod", d, shape, "", IsFloat(d) ? Uniform(0.5, 1.5) : Values({1, 2, 1, 3, 1}),
           sum, false);
       add("reduce_max", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
@@ -293,7 +294,7 @@ std::vector<Sample> ReductionSamples() {
   for (DType d : Numbers()) {
     const Shape empty{{4, 0}, {1}};
     for (const char* op : {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min"}) {
-      Sample& s = add(op, d, empty, "", Usual(d), kExact, std::string_view(op) == "reduce_sum");
+      Sample& s = add(op, d, empty, "", UsualFill(d), kExact, std::string_view(op) == "reduce_sum");
       if (op[7] == 'm') s.NotSmooth("the best of nothing has no tangent");
     }
     if (!IsFloat(d))
@@ -302,7 +303,7 @@ std::vector<Sample> ReductionSamples() {
   }
   for (DType d : {kBool, kS32})
     for (const char* op : {"reduce_and", "reduce_or"})
-      add(op, d, {{4, 0}, {1}}, "", Usual(d), kExact, false);
+      add(op, d, {{4, 0}, {1}}, "", UsualFill(d), kExact, false);
   for (DType d : Floats()) {
     for (const char* op : {"reduce_max", "reduce_min"}) {
       add(op, d, {{4, 4}, {1}}, "/special",
@@ -339,12 +340,12 @@ std::vector<Sample> ReductionSamples() {
   };
   for (const char* op : {"argmax", "argmin"}) {
     for (DType d : Computable()) {
-      arg(op, "rows", d, {4, 8}, 1, kS32, Usual(d));
-      arg(op, "columns", d, {8, 4}, 0, kS32, Usual(d));
+      arg(op, "rows", d, {4, 8}, 1, kS32, UsualFill(d));
+      arg(op, "columns", d, {8, 4}, 0, kS32, UsualFill(d));
       arg(op, "ties", d, {8}, 0, kS32, Values({0, 1, 1, 0}));
     }
     for (DType index : {kU32, kS64})
-      arg(op, "index_" + N(index), kF32, {4, 8}, 1, index, Usual(kF32));
+      arg(op, "index_" + N(index), kF32, {4, 8}, 1, index, UsualFill(kF32));
     for (DType d : Floats())
       arg(op, "special", d, {4, 4}, 1, kS32,
           Values({0, -0.0, 0, -0.0, kInf, kNan, 1, kNan, -kInf, -2, kInf, -1, -0.0, 0, kNan, 2}));

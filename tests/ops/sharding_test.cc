@@ -20,7 +20,7 @@ using Specs = std::vector<std::optional<PartitionSpec>>;
 // Maps a factor to the axes that cut it.
 using Cut = std::map<int, AxisList>;
 
-Mesh Meshed(std::vector<MeshAxis> axes) { return {std::move(axes)}; }
+Mesh MeshOf(std::vector<MeshAxis> axes) { return {std::move(axes)}; }
 
 // Returns a function on `mesh` that runs the row's op. The regions are retyped for the mesh.
 FunctionRef FunctionOn(const Sample& s, const Mesh& mesh, const std::vector<Type>& params) {
@@ -151,8 +151,8 @@ std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signatu
   if (s.scope.mesh.empty())
     for (int64_t devices : {2, 4})
       for (int f = 0; f < n; ++f)
-        if (divides(f, devices)) out.push_back({Meshed({{"d", devices}}), {{f, {"d"}}}});
-  const Mesh square = s.scope.mesh.empty() ? Meshed({{"x", 2}, {"y", 2}}) : s.scope.mesh;
+        if (divides(f, devices)) out.push_back({MeshOf({{"d", devices}}), {{f, {"d"}}}});
+  const Mesh square = s.scope.mesh.empty() ? MeshOf({{"x", 2}, {"y", 2}}) : s.scope.mesh;
   for (int f = 0; f < n; ++f)
     for (int g = 0; g < n; ++g)
       if (f != g && divides(f, 2) && divides(g, 2))
@@ -167,18 +167,18 @@ std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signatu
 }
 
 // Returns whether the op, or an op in its regions, sums or multiplies elements.
-bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
+bool SumsElements(const OpDef& def, const std::vector<FunctionRef>& regions) {
   if (def.reduce == ReduceKind::kSum || def.reduce == ReduceKind::kProd) return true;
   return std::any_of(regions.begin(), regions.end(), [](const FunctionRef& r) {
     return std::any_of(r->ops.begin(), r->ops.end(),
-                       [](const Op& op) { return Sums(*op.def, op.regions); });
+                       [](const Op& op) { return SumsElements(*op.def, op.regions); });
   });
 }
 // Returns whether this cut may change the order of a sum. It may if it cuts the factor over which
 // the op sums. For an op with regions, the factors of its regions are not known here, so any sum in
 // a region counts.
 bool CutsSums(const Sample& s, const Signature& signature, const Cut& cut) {
-  if (!s.regions.empty()) return Sums(*s.def, s.regions);
+  if (!s.regions.empty()) return SumsElements(*s.def, s.regions);
   return std::any_of(cut.begin(), cut.end(), [&](const auto& at) {
     const FactorKind kind = signature.factors[at.first].kind;
     return kind == FactorKind::kReduction || kind == FactorKind::kPermutation;
@@ -195,7 +195,7 @@ Signature SignatureOf(const Sample& s) {
 
 // Returns a key that is equal for rows that differ only in their dtypes: the text of the row's
 // program and its name without dtypes, and whether the row's dtype is a float.
-std::string ShapeOf(const Sample& s) {
+std::string KeyWithoutDTypes(const Sample& s) {
   std::string shape = IsFloat(s.dtype()) ? "float " : "", word;
   for (const char c : PrintFunction(*FunctionOf(s)) + s.name + "\n") {
     if (std::isalnum(static_cast<unsigned char>(c))) {
@@ -216,7 +216,7 @@ class ShardingTest : public OpTest {
   // of them.
   std::vector<std::pair<Mesh, Cut>> CutsToCheck(const Sample& s, const Signature& signature) {
     std::vector<std::pair<Mesh, Cut>> cuts = Cuts(s, signature);
-    const int earlier = rows_of_shape_[ShapeOf(s)]++;
+    const int earlier = rows_of_shape_[KeyWithoutDTypes(s)]++;
     if (earlier > 0) cuts = {cuts[earlier % cuts.size()]};
     return cuts;
   }
@@ -227,7 +227,7 @@ class ShardingTest : public OpTest {
 
 // Checks each cut with four choices of specs: for the operands only, for operands and results, for
 // the operands with whole results, and for the results only.
-TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
+TEST_P(ShardingTest, PlansGiveTheResultsOfOneDevice) {
   int64_t cut_rows = 0, rows = 0;
   ForEachSample(CheckKind::kSharded, [&](const Sample& s) -> std::string {
     ++rows;
