@@ -5,9 +5,10 @@
 
 A rule is a designated initialiser of an op (`.jvp = DotJvp`), an assignment in a family's constructor
 (`d.batch = BatchReduce;`), or an entry of an elementwise op's rules ({Chain<F>, Adjoints<G>, States}).
-Each is deleted from a copy of its file.  What does not compile is noticed by the compiler.  What does
-is linked into the tests of the ops, in a folder of its own, and must fail one of them by the op's
-name.  The exit status is 1 when a deletion goes unnoticed; the tree and the build are not touched.
+Each is deleted from a copy of its file.  The constructor of a family may be in a header; then all files
+that define ops by it are compiled.  What does not compile is noticed by the compiler.  What does is
+linked into the tests of the ops, in a folder of its own, and must fail one of them by the op's name.
+The exit status is 1 when a deletion goes unnoticed; the tree and the build are not touched.
 
 Slow (a compilation and a few links for each deletion): run it over the ops that changed.
 """
@@ -118,8 +119,22 @@ def mutations_of(path):
     return out
 
 
+def rule_files(pattern):
+    """Returns the sources and headers of the ops whose names, without their extensions, match the pattern."""
+    return [path for path in sorted((ROOT / "ir/ops").rglob(f"{pattern}.*"))
+            if path.suffix in (".cc", ".h") and not path.name.endswith("_test.cc")]
+
+
+def users_of(header):
+    """Returns the files that define ops by the constructors of families in this header."""
+    families = re.findall(r"^consteval OpDef (\w+)", blanked(header.read_text()), re.M)
+    use = re.compile(rf"(?:OpDef \w+ =|return)\s+(?:{'|'.join(families)})[(<]")
+    return [path for path in rule_files("*") if path.suffix == ".cc" and use.search(blanked(path.read_text()))]
+
+
 class Build:
-    """Compiles a changed file and links it before the library that contains the unchanged file.
+    """Compiles a changed file and links it before the library that contains the unchanged file. If the file is a
+    header, compiles the files that define ops by it.
 
     What this makes is put into a folder of the caller, so several threads may use one Build."""
 
@@ -147,11 +162,25 @@ class Build:
         return f"ir/CMakeFiles/{library}.dir/{path.relative_to(ROOT / 'ir')}.o"
 
     def compile(self, mutation, scratch):
-        """Compiles the changed file to changed.o in the folder `scratch`. Returns the error, or None."""
-        source = scratch / mutation.path.name
-        source.write_text(mutation.text)
-        command = self.command(self.object_of(mutation.path))
-        command = re.sub(r"-o \S+\.o -c \S+", f"-o {scratch}/changed.o -c {source}", command)
+        """Compiles the changed file to objects in the folder `scratch`. Returns the error, or None."""
+        if mutation.path.suffix != ".h":
+            source = scratch / mutation.path.name
+            source.write_text(mutation.text)
+            return self.compile_file(mutation.path, source, scratch / "changed.o")
+        header = scratch / "include" / mutation.path.relative_to(ROOT)
+        header.parent.mkdir(parents=True)
+        header.write_text(mutation.text)
+        for i, path in enumerate(users_of(mutation.path)):
+            # The folder after -iquote is searched first, so the changed header stands in for the unchanged one.
+            error = self.compile_file(path, path, scratch / f"changed{i}.o", f"-iquote {scratch}/include")
+            if error is not None:
+                return error
+        return None
+
+    def compile_file(self, path, source, target, option=""):
+        """Compiles `source` with the options of the file `path`. Returns the error, or None."""
+        command = self.command(self.object_of(path))
+        command = re.sub(r"-o \S+\.o -c \S+", f"{option} -o {target} -c {source}", command)
         # A mutation that only causes a warning does not count as noticed, so warnings are turned off.
         command = re.sub(r"\S*ccache |-M[DF]( \S+\.d)?|-MT \S+|-Werror|-Wall|-Wextra", "", command)
         done = subprocess.run(f"{command} -O0", shell=True, cwd=self.folder,
@@ -165,7 +194,7 @@ class Build:
         return (said.group(1) or said.group(2)) if said else error.group(1)
 
     def link(self, test, scratch):
-        """Links the test with changed.o. Returns the command that runs it, or None if this build has no such test."""
+        """Links the test with the changed objects. Returns the command that runs it, or None if this build has no such test."""
         if test not in self.targets:
             return None
         with self.linking:
@@ -173,7 +202,8 @@ class Build:
                 subprocess.run(["ninja", test], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
                 self.links[test] = self.command(test)
         binary = scratch / test
-        line = re.sub(r" -o \S+", f" {scratch}/changed.o -o {binary}", self.links[test], count=1)
+        changed = " ".join(map(str, scratch.glob("changed*.o")))
+        line = re.sub(r" -o \S+", f" {changed} -o {binary}", self.links[test], count=1)
         subprocess.run(line, shell=True, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         return [binary, *self.sources_of(test)]
 
@@ -227,13 +257,12 @@ def main():
     parser.add_argument("build", nargs="?", default="build/mutations")
     parser.add_argument("--ops", default="*", help="wire names of ops, as a pattern; a family is written as (Movement)")
     parser.add_argument("--rules", default="", help="names of the rules' fields, separated by commas")
-    parser.add_argument("--files", default="*", help="pattern of the files' names in ir/ops: <pattern>.cc")
+    parser.add_argument("--files", default="*", help="pattern of the files' names in ir/ops, without the extension")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many deletions are tried at once")
     parser.add_argument("--list", action="store_true", help="only list the rules that would be deleted")
     args = parser.parse_args()
     rules = set(filter(None, args.rules.split(",")))
-    chosen = [m for path in sorted((ROOT / "ir/ops").rglob(f"{args.files}.cc"))
-              if not path.name.endswith("_test.cc") for m in mutations_of(path)
+    chosen = [m for path in rule_files(args.files) for m in mutations_of(path)
               if fnmatch.fnmatch(m.op, args.ops) and (not rules or m.field in rules)]
     if args.list:
         print("\n".join(map(str, chosen)))

@@ -99,7 +99,7 @@ const std::vector<std::string> kHostOps = {"cholesky",
 TEST(CodeTest, CpusHaveCodeForAllOpsButHostOps) {
   worker::program::BuildOptions options;
   options.has_scan = [](const ir::ScanSize&) { return true; };
-  =options.sort_scratch_bytes == [](const worker::SortShape&) { return int64_t{64}; };
+  options.sort_scratch_bytes = [](const worker::SortShape&) { return int64_t{64}; };
   EXPECT_THAT(HostStepOps("CPUs", options), ::testing::ElementsAreArray(kHostOps));
 }
 TEST(CodeTest, AcceleratorsHaveCodeForAllOpsButHostOpsAndSorts) {
