@@ -37,8 +37,8 @@ class Decoder {
                                           [&](const TypeRow& row, DecodedType& type) {
                                             type.kind = row.kind;
                                             type.dtype = row.dtype;
-                                            if (row.bits > 0) Number(type, row.bits);
-                                            if (row.kind == TypeKind::kInteger) FitInteger(type);
+                                            if (row.bits > 0) AddInt(type, row.bits);
+                                            if (row.kind == TypeKind::kInteger) DecodeInteger(type);
                                           }));
     }
     out_.attrs.resize(code_.attrs.size());
@@ -64,7 +64,8 @@ class Decoder {
     out->refs.begin = out_.refs.size();
     out->ints.begin = out_.ints.size();
     type_ = kNone;
-    for (const char* field = row->fields; *field != 0 && in.ok(); ++field) Read(in, *field, *out);
+    for (const char* field = row->fields; *field != 0 && in.ok(); ++field)
+      ReadField(in, *field, *out);
     out->refs.size = out_.refs.size() - out->refs.begin;
     out->ints.size = out_.ints.size() - out->ints.begin;
     TESSERA_RETURN_IF_ERROR(in.Finish());
@@ -87,27 +88,28 @@ class Decoder {
   // Reads one field by its letter in entries.def; a capital letter is a list of such fields.
   // References are only checked to be in range: they may point forward or in circles. A number's
   // width is that of the type that was read before it.
-  void Read(Cursor& in, char field, Fields& out) {
+  void ReadField(Cursor& in, char field, Fields& out) {
     if (field >= 'A' && field <= 'Z') {
       const size_t count = in.Count("elements");
       out_.ints.push_back(count);
-      for (size_t i = 0; i < count && in.ok(); ++i) Read(in, field - 'A' + 'a', out);
+      for (size_t i = 0; i < count && in.ok(); ++i) ReadField(in, field - 'A' + 'a', out);
       return;
     }
     switch (field) {
       case 'a':
-        return Attribute(in);
+        return AddAttrRef(in);
       case 'n':
-        Attribute(in);
-        return Attribute(in);
+        AddAttrRef(in);
+        return AddAttrRef(in);
       case 'o': {
         bool there = false;
         const uint64_t index = in.VarInt(&there);
-        out_.refs.push_back(there ? in.Checked(index, code_.attrs.size(), "attributes") : kNone);
+        out_.refs.push_back(there ? in.CheckedIndex(index, code_.attrs.size(), "attributes")
+                                  : kNone);
         return;
       }
       case 'c': {
-        if (in.VarInt() != 0) return Attribute(in);
+        if (in.VarInt() != 0) return AddAttrRef(in);
         out_.refs.push_back(kNone);
         return;
       }
@@ -123,17 +125,17 @@ class Decoder {
         return;
       }
       case 'v':
-        return Number(static_cast<int64_t>(in.VarInt()));
+        return AddInt(static_cast<int64_t>(in.VarInt()));
       case 'd':
       case 'z':
-        return Number(in.SignedVarInt());
+        return AddInt(in.SignedVarInt());
       case 'y':
-        return Number(in.Byte());
+        return AddInt(in.Byte());
       case 'p': {
         bool there = false;
         const uint64_t value = in.VarInt(&there);
-        Number(there);
-        return Number(there ? static_cast<int64_t>(value) : 0);
+        AddInt(there);
+        return AddInt(there ? static_cast<int64_t>(value) : 0);
       }
       case 'b':
         out.bytes = in.Take(in.Count("bytes"));
@@ -145,43 +147,43 @@ class Decoder {
           in.Fail("a number has no valid type, or more than 64 bits");
           return;
         }
-        return Number(bits <= 8 ? in.Byte() : in.SignedVarInt());
+        return AddInt(bits <= 8 ? in.Byte() : in.SignedVarInt());
       }
       default:
         in.Fail("a field has no valid kind");
     }
   }
-  void Attribute(Cursor& in) { out_.refs.push_back(in.Index(code_.attrs.size(), "attributes")); }
-  void Number(int64_t value) { out_.ints.push_back(value); }
-  void Number(Fields& out, int64_t value) {
+  void AddAttrRef(Cursor& in) { out_.refs.push_back(in.Index(code_.attrs.size(), "attributes")); }
+  void AddInt(int64_t value) { out_.ints.push_back(value); }
+  void AddInt(Fields& out, int64_t value) {
     out_.ints.push_back(value);
     ++out.ints.size;
   }
 
   // Decodes MLIR's integer type: a width, and in the two low bits 0 for signless, which StableHLO
   // takes as signed, 1 for signed, 2 for unsigned.
-  void FitInteger(DecodedType& type) {
+  void DecodeInteger(DecodedType& type) {
     const uint64_t encoded = out_.ints[type.ints.begin];
     const bool is_unsigned = (encoded & 3) == 2;
-    const auto fit = [&](DType of) {
+    const auto set_scalar = [&](DType dtype) {
       type.kind = TypeKind::kScalar;
-      type.dtype = of;
+      type.dtype = dtype;
     };
     switch (encoded >> 2) {
       case 1:
-        return fit(DType::kBool);
+        return set_scalar(DType::kBool);
       case 2:
-        return fit(is_unsigned ? DType::kU2 : DType::kS2);
+        return set_scalar(is_unsigned ? DType::kU2 : DType::kS2);
       case 4:
-        return fit(is_unsigned ? DType::kU4 : DType::kS4);
+        return set_scalar(is_unsigned ? DType::kU4 : DType::kS4);
       case 8:
-        return fit(is_unsigned ? DType::kU8 : DType::kS8);
+        return set_scalar(is_unsigned ? DType::kU8 : DType::kS8);
       case 16:
-        return fit(is_unsigned ? DType::kU16 : DType::kS16);
+        return set_scalar(is_unsigned ? DType::kU16 : DType::kS16);
       case 32:
-        return fit(is_unsigned ? DType::kU32 : DType::kS32);
+        return set_scalar(is_unsigned ? DType::kU32 : DType::kS32);
       case 64:
-        return fit(is_unsigned ? DType::kU64 : DType::kS64);
+        return set_scalar(is_unsigned ? DType::kU64 : DType::kS64);
       default:
         break;
     }
@@ -215,13 +217,13 @@ class OpDecoder {
  public:
   explicit OpDecoder(Artifact& out) : out_(out), code_(out.code) {}
 
-  absl::Status Read() {
+  absl::Status Decode() {
     for (const OpName& name : code_.op_names) AddForm(name);
     out_.op_attrs.resize(code_.ops.size());
     for (size_t i = 0; i < code_.ops.size(); ++i) {
       const RawOp& op = code_.ops[i];
-      if (rows_[op.name] == nullptr) return Unknown(op);
-      out_.op_attrs[i].begin = out_.named.size();
+      if (rows_[op.name] == nullptr) return UnknownOp(op);
+      out_.op_attrs[i].begin = out_.named_attrs.size();
       TESSERA_RETURN_IF_ERROR(ReadAttrs(op, *rows_[op.name], &out_.op_attrs[i]));
     }
     return absl::OkStatus();
@@ -240,7 +242,7 @@ class OpDecoder {
     rows_.push_back(row);
   }
 
-  absl::Status Unknown(const RawOp& op) const {
+  absl::Status UnknownOp(const RawOp& op) const {
     const OpForm& form = out_.form(op);
     if (form.dialect == "vhlo")
       return NotSupported(absl::StrCat(
@@ -253,7 +255,7 @@ class OpDecoder {
         ": only ops of VHLO and Shardy are read; send a portable artifact, as jax.export writes"));
   }
 
-  // Reads the op's own attributes into `named`, and sets `*out` to their range there.
+  // Reads the op's own attributes into `named_attrs`, and sets `*out` to their range there.
   absl::Status ReadAttrs(const RawOp& op, const OpRow& row, Range* out) {
     std::string_view words = row.attributes;
     if (op.properties != kNone && code_.op_names[op.name].registered) {
@@ -265,9 +267,10 @@ class OpDecoder {
         const uint64_t index = optional ? in.VarInt(&there) : in.VarInt();
         if (optional) name.remove_suffix(1);
         if (there)
-          out_.named.push_back({name, in.Checked(index, code_.attrs.size(), "attributes")});
+          out_.named_attrs.push_back(
+              {name, in.CheckedIndex(index, code_.attrs.size(), "attributes")});
       }
-      out->size = out_.named.size() - out->begin;
+      out->size = out_.named_attrs.size() - out->begin;
       return in.Finish();
     }
     // Otherwise the op's own attributes are in a dictionary, among attributes that other tools
@@ -278,8 +281,8 @@ class OpDecoder {
       return MakeError(ErrorKind::kMalformedProgram,
                        absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
                                     " are not a dictionary"));
-    // Ops that share a dictionary have its attributes once in `named`.
-    const auto [known, is_new] = read_.try_emplace({dictionary, op.name});
+    // Ops that share a dictionary have its attributes once in `named_attrs`.
+    const auto [known, is_new] = ranges_read_.try_emplace({dictionary, op.name});
     if (!is_new) {
       *out = known->second;
       return absl::OkStatus();
@@ -299,10 +302,10 @@ class OpDecoder {
       for (size_t i = 0; i + 1 < refs.size(); i += 2) {
         const Attr& key = out_.attrs[refs[i]];
         if (key.kind == AttrKind::kString && key.text() == name)
-          out_.named.push_back({name, refs[i + 1]});
+          out_.named_attrs.push_back({name, refs[i + 1]});
       }
     }
-    out->size = out_.named.size() - out->begin;
+    out->size = out_.named_attrs.size() - out->begin;
     known->second = *out;
     return absl::OkStatus();
   }
@@ -311,7 +314,7 @@ class OpDecoder {
   const Bytecode& code_;
   std::vector<const OpRow*> rows_;  // the row of each of code_.op_names
   // The attributes of dictionaries that were read, by dictionary and op name.
-  std::map<std::pair<uint32_t, uint32_t>, Range> read_;
+  std::map<std::pair<uint32_t, uint32_t>, Range> ranges_read_;
 };
 
 }  // namespace
@@ -321,7 +324,7 @@ std::string Quoted(std::string_view text) {
 }
 
 uint32_t Artifact::Find(uint32_t op, std::string_view name) const {
-  for (const NamedAttr& attr : Slice(named, op_attrs[op]))
+  for (const NamedAttr& attr : Slice(named_attrs, op_attrs[op]))
     if (attr.name == name) return attr.attr;
   return kNone;
 }
@@ -339,7 +342,7 @@ absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits) {
   Artifact out;
   TESSERA_ASSIGN_OR_RETURN(out.code, ReadBytecode(bytes, limits));
   TESSERA_RETURN_IF_ERROR(Decoder(out).Decode());
-  TESSERA_RETURN_IF_ERROR(OpDecoder(out).Read());
+  TESSERA_RETURN_IF_ERROR(OpDecoder(out).Decode());
   return out;
 }
 

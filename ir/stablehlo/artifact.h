@@ -44,7 +44,7 @@ struct DecodedType : Fields {
 
 struct NamedAttr {
   std::string_view name;
-  uint32_t attr = kNone;
+  uint32_t attr = kNone;  // index into Artifact::attrs
 };
 
 // The decoded form of an op name of the artifact.
@@ -60,8 +60,8 @@ struct Artifact {
   std::vector<Attr> attrs;         // decoded code.attrs
   std::vector<DecodedType> types;  // decoded code.types
   std::vector<OpForm> forms;       // decoded code.op_names
-  std::vector<Range> op_attrs;     // for each of code.ops, its own attributes: a range of `named`
-  std::vector<NamedAttr> named;
+  std::vector<Range> op_attrs;     // for each of code.ops, the range of its own `named_attrs`
+  std::vector<NamedAttr> named_attrs;
   std::vector<uint32_t> refs;
   std::vector<int64_t> ints;
 

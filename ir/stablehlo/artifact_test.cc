@@ -45,11 +45,11 @@ std::map<std::string, std::string> FilesIn(const std::filesystem::path& folder) 
   return files;
 }
 // Returns small programs exported by JAX 0.10.2, and some written by hand and encoded by MLIR.
-std::map<std::string, std::string> Exported() {
+std::map<std::string, std::string> ExportedArtifacts() {
   return FilesIn(SourcePath("tests/fuzz/stablehlo"));
 }
 // Returns the folder with artifacts beside the checkout, if there is one.
-std::optional<std::filesystem::path> Shared(const std::string& folder) {
+std::optional<std::filesystem::path> SharedFolder(const std::string& folder) {
   const char* const shared = std::getenv("TESSERA_SHARED");
   if (shared == nullptr) return std::nullopt;
   const std::filesystem::path path = std::filesystem::path(shared) / "stablehlo" / folder;
@@ -107,7 +107,7 @@ TEST(CursorTest, VarIntsOfEveryLengthAreReadAsTheyAreWritten) {
   EXPECT_THAT(in.Finish(), IsOk());
 }
 
-TEST(CursorTest, TheFirstErrorStaysAndEverythingAfterItIsZero) {
+TEST(CursorTest, TheFirstErrorIsKeptAndLaterReadsReturnZero) {
   const std::string bytes = "\x03";
   Cursor in(AsBytes(bytes), "strings", 40);
   EXPECT_EQ(in.Count("words", 2), 0);
@@ -120,8 +120,8 @@ TEST(CursorTest, TheFirstErrorStaysAndEverythingAfterItIsZero) {
 }
 
 // Checks the decoded ops, attributes and types of a small program.
-TEST(ArtifactTest, WhatJaxExportsIsReadWithItsOpsAndAttributes) {
-  const std::map<std::string, std::string> files = Exported();
+TEST(ArtifactTest, AnArtifactOfJaxIsReadWithItsOpsAndAttributes) {
+  const std::map<std::string, std::string> files = ExportedArtifacts();
   ASSERT_EQ(files.count("affine.mlirbc"), 1);
   const std::string& bytes = files.at("affine.mlirbc");
   TESSERA_ASSERT_OK_AND_ASSIGN(const Artifact artifact, ReadArtifact(AsBytes(bytes)));
@@ -149,8 +149,8 @@ TEST(ArtifactTest, WhatJaxExportsIsReadWithItsOpsAndAttributes) {
   }
 }
 
-TEST(ArtifactTest, NothingThatJaxExportsIsOpaque) {
-  for (const auto& [name, bytes] : Exported()) {
+TEST(ArtifactTest, ArtifactsOfJaxHaveNoOpaqueAttributesOrTypes) {
+  for (const auto& [name, bytes] : ExportedArtifacts()) {
     SCOPED_TRACE(name);
     TESSERA_ASSERT_OK_AND_ASSIGN(const Artifact artifact, ReadArtifact(AsBytes(bytes)));
     for (const Attr& attr : artifact.attrs) EXPECT_NE(attr.kind, AttrKind::kOpaque);
@@ -158,10 +158,10 @@ TEST(ArtifactTest, NothingThatJaxExportsIsOpaque) {
   }
 }
 
-TEST(ArtifactTest, WhatIsWrittenIsReadTheSame) {
-  std::map<std::string, std::string> files = Exported();
+TEST(ArtifactTest, AWrittenArtifactIsReadBackUnchanged) {
+  std::map<std::string, std::string> files = ExportedArtifacts();
   for (const char* folder : {"artifacts/jax", "artifacts/compat"})
-    if (const auto path = Shared(folder)) files.merge(FilesIn(*path));
+    if (const auto path = SharedFolder(folder)) files.merge(FilesIn(*path));
   int written = 0;
   for (const auto& [name, bytes] : files) {
     SCOPED_TRACE(name);
@@ -183,7 +183,7 @@ TEST(ArtifactTest, WhatIsWrittenIsReadTheSame) {
 
 // The artifacts are of every release of StableHLO since 0.9, and of JAX from 2023 to 2026.
 TEST(ArtifactTest, ArtifactsOfEveryReleaseAreRead) {
-  const auto compat = Shared("artifacts/compat"), jax = Shared("artifacts/jax");
+  const auto compat = SharedFolder("artifacts/compat"), jax = SharedFolder("artifacts/jax");
   if (!compat || !jax) GTEST_SKIP() << "TESSERA_SHARED does not name the artifacts";
   int read = 0;
   std::set<std::string> opaque;
@@ -213,7 +213,7 @@ TEST(ArtifactTest, ArtifactsOfEveryReleaseAreRead) {
 }
 
 TEST(ArtifactTest, HostileArtifactsEndInAnErrorOrAProgramWithinTheLimits) {
-  const auto folder = Shared("hostile");
+  const auto folder = SharedFolder("hostile");
   if (!folder) GTEST_SKIP() << "TESSERA_SHARED does not name the artifacts";
   int refused = 0;
   for (const auto& [name, bytes] : FilesIn(*folder)) {
@@ -232,8 +232,8 @@ TEST(ArtifactTest, HostileArtifactsEndInAnErrorOrAProgramWithinTheLimits) {
   EXPECT_GE(refused, 30);
 }
 
-TEST(ArtifactTest, EachCutAndEachChangedByteEndsInAStatus) {
-  for (const auto& [name, bytes] : Exported()) {
+TEST(ArtifactTest, TruncatedAndChangedArtifactsEndInAStatus) {
+  for (const auto& [name, bytes] : ExportedArtifacts()) {
     SCOPED_TRACE(name);
     for (size_t i = 0; i < bytes.size(); ++i) {
       // The copies have exactly their size, so that a read past the end is noticed.
@@ -251,14 +251,14 @@ TEST(ArtifactTest, EachCutAndEachChangedByteEndsInAStatus) {
 TEST(ArtifactTest, OtherBytesAndLaterVersionsAreRefusedByName) {
   EXPECT_THAT(ReadArtifact(AsBytes("module {}")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("send a portable artifact")));
-  std::string later = Exported().at("affine.mlirbc");
+  std::string later = ExportedArtifacts().at("affine.mlirbc");
   later[4] = 15;  // the varint 7
   EXPECT_THAT(ReadArtifact(AsBytes(later)),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("bytecode of version 7; this reader knows 0 to 6")));
 }
 
-// A region in a region in a region, and so on, each with one op.
+// The artifact is a region within a region, 100,000 levels deep. Each region has one op.
 TEST(ArtifactTest, DeepNestingIsRefusedBeforeItUsesTheStack) {
   Emitter ir;
   ir.VarInt(1, false);
@@ -313,7 +313,7 @@ TEST(ArtifactTest, TooManyOpsAreRefusedBeforeTheyTakeMemory) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000000 ops")));
 }
 
-TEST(ArtifactTest, AnAttributeThatIsItselfIsReadAsWhatItIs) {
+TEST(ArtifactTest, AnArrayAttributeThatContainsItselfIsRead) {
   // The attribute is an array whose one element is the array itself.
   Emitter array;
   array.VarInt(0);

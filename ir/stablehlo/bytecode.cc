@@ -32,7 +32,8 @@ enum SectionId {
   kSections
 };
 // The sections that every artifact must have.
-constexpr std::array<SectionId, 5> kNeeded = {kStrings, kDialects, kEntries, kOffsets, kIr};
+constexpr std::array<SectionId, 5> kRequiredSections = {kStrings, kDialects, kEntries, kOffsets,
+                                                        kIr};
 constexpr std::array<const char*, kSections> kSectionNames = {
     "strings",   "dialects",  "attributes and types", "offsets",
     "ops",       "resources", "offsets of resources", "version of a dialect",
@@ -82,10 +83,10 @@ struct Frame {
   uint32_t regions_end = 0;
   bool open = false;  // inside a region; the next members are valid only then
   uint64_t ops_left = 0;
-  // The index in Reader::numbers_ at which the region's own values begin.
-  size_t numbers_before = 0;
-  size_t next_number = 0;  // index of the next value that it defines
-  // The index in Reader::numbers_ of value number 0 of the innermost isolated op.
+  // The index in Reader::visible_values_ at which the region's own values begin.
+  size_t visible_before = 0;
+  size_t next_number = 0;  // index in Reader::visible_values_ of the region's next value
+  // The index in Reader::visible_values_ of value number 0 of the innermost isolated op.
   size_t scope = 0;
   Cursor* in = nullptr;
   std::unique_ptr<Cursor> section;  // the section of an isolated op
@@ -120,7 +121,7 @@ class Reader {
       sections[id] = std::make_unique<Cursor>(std::move(section));
     }
     TESSERA_RETURN_IF_ERROR(in.Finish());
-    for (const SectionId id : kNeeded) {
+    for (const SectionId id : kRequiredSections) {
       if (sections[id]) continue;
       in.Fail(absl::StrCat("has no section of ", kSectionNames[id]));
       return in.status();
@@ -152,7 +153,7 @@ class Reader {
   }
 
   std::string_view String(Cursor& in, uint64_t index) {
-    const uint32_t i = in.Checked(index, out_.strings.size(), "strings");
+    const uint32_t i = in.CheckedIndex(index, out_.strings.size(), "strings");
     return in.ok() ? out_.strings[i] : std::string_view();
   }
 
@@ -260,9 +261,9 @@ class Reader {
       return NotSupported("a region has several blocks, between which it branches");
     region.has_block = true;
     const size_t values = in.Count("values");
-    if (numbers_.size() + values > limits_.values) return TooMany("values", limits_.values);
-    frame.numbers_before = frame.next_number = numbers_.size();
-    numbers_.resize(numbers_.size() + values, kNone);
+    if (visible_values_.size() + values > limits_.values) return TooMany("values", limits_.values);
+    frame.visible_before = frame.next_number = visible_values_.size();
+    visible_values_.resize(visible_values_.size() + values, kNone);
     frame.open = true;
     bool has_args = false;
     frame.ops_left = in.VarInt(&has_args);
@@ -274,7 +275,7 @@ class Reader {
       bool has_location = true;
       const uint64_t type =
           out_.version >= kElidedLocations ? in.VarInt(&has_location) : in.VarInt();
-      Define(frame, in.Checked(type, out_.types.size(), "types"));
+      Define(frame, in.CheckedIndex(type, out_.types.size(), "types"));
       out_.arg_locations.push_back(has_location ? in.Index(out_.attrs.size(), "attributes")
                                                 : kNone);
     }
@@ -284,9 +285,9 @@ class Reader {
   }
 
   void CloseRegion(Frame& frame) {
-    if (frame.next_number != numbers_.size())
+    if (frame.next_number != visible_values_.size())
       frame.in->Fail("a region defines fewer values than it announces");
-    numbers_.resize(frame.numbers_before);
+    visible_values_.resize(frame.visible_before);
     out_.regions[frame.region].end = out_.ops.size();
     out_.regions[frame.region].end_value = out_.value_types.size();
     ++frame.region;
@@ -295,11 +296,11 @@ class Reader {
 
   // Defines the next value of the open region.
   void Define(Frame& frame, uint32_t type) {
-    if (!frame.open || frame.next_number >= numbers_.size()) {
+    if (!frame.open || frame.next_number >= visible_values_.size()) {
       frame.in->Fail("a region defines more values than it announces");
       return;
     }
-    numbers_[frame.next_number++] = out_.value_types.size();
+    visible_values_[frame.next_number++] = out_.value_types.size();
     out_.value_types.push_back(type);
   }
 
@@ -327,8 +328,8 @@ class Reader {
       op.operands = {static_cast<uint32_t>(out_.operands.size()),
                      static_cast<uint32_t>(in.Count("operands"))};
       for (size_t i = 0; i < op.operands.size && in.ok(); ++i) {
-        const size_t number = in.Index(numbers_.size() - frame.scope, "values");
-        const uint32_t value = in.ok() ? numbers_[frame.scope + number] : 0;
+        const size_t number = in.Index(visible_values_.size() - frame.scope, "values");
+        const uint32_t value = in.ok() ? visible_values_[frame.scope + number] : 0;
         if (value == kNone) in.Fail("an op uses a value before it is defined");
         out_.operands.push_back(value);
       }
@@ -360,7 +361,7 @@ class Reader {
     frame.op = out_.ops.size() - 1;
     frame.region = op.regions.begin;
     frame.regions_end = op.regions.begin + op.regions.size;
-    frame.scope = isolated ? numbers_.size() : outer.scope;
+    frame.scope = isolated ? visible_values_.size() : outer.scope;
     frame.in = outer.in;
     if (isolated && out_.version >= kIsolatedSections) {
       auto [id, section] = NextSection(*outer.in);
@@ -389,7 +390,7 @@ class Reader {
   Bytecode out_;
   std::vector<Frame> frames_;
   // The values that may be used, by number. An entry is kNone until the value is defined.
-  std::vector<uint32_t> numbers_;
+  std::vector<uint32_t> visible_values_;
 };
 
 }  // namespace

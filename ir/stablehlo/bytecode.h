@@ -19,10 +19,11 @@ namespace tessera::ir::stablehlo {
 // The limits of a reader. Together they bound its memory; real artifacts are far below them.
 struct ReadLimits {
   size_t bytes = size_t{256} << 20;
-  size_t ops = 1'000'000;  // ops, and also regions
+  size_t ops = 1'000'000;  // the number of ops, and of regions
   size_t values = 4'000'000;
-  size_t entries = 4'000'000;  // attributes and types; also strings; also properties
-  size_t names = 65'536;       // dialects; also op names
+  // The number of attributes and types together, of strings, and of properties.
+  size_t entries = 4'000'000;
+  size_t names = 65'536;  // the number of dialects, and of op names
   // The nesting of regions: the root, a module, a function, 64 as our programs may have, and one
   // that only StableHLO has, for a reduction.
   int nesting = 68;
@@ -43,7 +44,8 @@ absl::Span<const T> Slice(const std::vector<T>& table, Range range) {
 // An attribute or a type in its encoded form.
 struct Entry {
   uint32_t dialect = 0;
-  bool custom = false;  // whether its dialect encoded it; otherwise it is MLIR's text
+  // Whether the entry is in the encoding of its dialect. Otherwise it is MLIR's text.
+  bool custom = false;
   Bytes bytes;
 };
 
@@ -97,7 +99,8 @@ struct Bytecode {
   std::vector<uint32_t> value_types;  // for each value, an index into types
   // For each argument of a region, an index into attrs, or kNone.
   std::vector<uint32_t> arg_locations;
-  std::vector<uint32_t> operands;  // values; each is defined before it is used
+  // For each operand of an op, an index into value_types. A value is defined before it is used.
+  std::vector<uint32_t> operands;
 };
 
 // Errors: MALFORMED_PROGRAM with the section and the byte; LIMIT_EXCEEDED with the limit;

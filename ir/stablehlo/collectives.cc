@@ -17,7 +17,7 @@ using Group = std::vector<int64_t>;
 
 // The largest group that is reduced by a computation other than a sum, a maximum or a minimum.
 constexpr int64_t kFoldMax = 64;
-// The largest number of entries of a splat: groups that all consist of one and the same device.
+// The largest number of entries of a splat. All entries of such a matrix name the same device.
 constexpr int64_t kSplatMax = 4096;
 
 // Whether the order of the devices in a group matters to an op, or only which devices they are.
@@ -86,7 +86,7 @@ AxisList AxesOfGroup(const Mesh& mesh, const Group& group) {
   return axes;
 }
 
-[[noreturn]] void NoAxes(const OpReader& op) {
+[[noreturn]] void ThrowNoAxes(const OpReader& op) {
   op.NotSupported(absl::StrCat("has replica groups that lie along no axes of the mesh ",
                                op.b().mesh().ToString(), "; exchange along axes, in their order"));
 }
@@ -104,7 +104,7 @@ AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order
   const AxisList axes = AxesOfGroup(mesh, groups[0]);
   std::vector<bool> seen(devices);
   for (const Group& group : groups) {
-    if (group != mesh.GroupOf(group[0], axes)) NoAxes(op);
+    if (group != mesh.GroupOf(group[0], axes)) ThrowNoAxes(op);
     for (const int64_t place : group) {
       if (seen[place]) op.Malformed("has a device in two of its replica groups");
       seen[place] = true;
@@ -121,22 +121,22 @@ AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order
 AxisList AxesOf(const OpReader& op, Order order, bool has_global_ids = true) {
   NeedMesh(op);
   constexpr std::string_view kAttr = "replica_groups";
-  const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
-  const bool global = op.Bool("use_global_device_ids");
+  const bool has_channel = op.Has("channel_id") && op.Int("channel_id") > 0;
+  const bool uses_global_ids = op.Bool("use_global_device_ids");
   if (op.Has(kAttr) && op.KindOf(kAttr) == AttrKind::kReplicaGroupMeshAxes)
     return op.shardings().GroupAxes(op.Find(kAttr), op.Where(kAttr));
-  if (!channel && !global) return {};
-  if (has_global_ids && !global) return AllAxes(op.b().mesh());
+  if (!has_channel && !uses_global_ids) return {};
+  if (has_global_ids && !uses_global_ids) return AllAxes(op.b().mesh());
   return op
-      .Once(kAttr, order == Order::kMatters ? kOrderedGroups : kGroups,
-            [&] {
-              return Exchange{AxesOfGroups(op, RowsOf(op, kAttr), order), {}, 0};
-            })
+      .CachedExchange(kAttr, order == Order::kMatters ? kOrderedGroups : kGroups,
+                      [&] {
+                        return Exchange{AxesOfGroups(op, RowsOf(op, kAttr), order), {}, 0};
+                      })
       .axes;
 }
 
 template <typename F>
-Results Each(const OpReader& op, F import) {
+Results ForEachOperand(const OpReader& op, F import) {
   Results out;
   for (const Value v : op.in) out.push_back(import(v));
   return out;
@@ -157,7 +157,7 @@ Value ShardAt(Value all, int64_t position) {
 }
 
 // Gathers the shards along the axes and combines them, in their order, by a computation of scalars.
-Value Folded(const OpReader& op, Value v, const AxisList& axes, const FunctionRef& f) {
+Value FoldShards(const OpReader& op, Value v, const AxisList& axes, const FunctionRef& f) {
   const int64_t n = op.b().mesh().SizeOf(axes);
   if (n > kFoldMax)
     op.NotSupported(
@@ -191,22 +191,22 @@ Reducer ReducerOf(const Function& f, DType dtype) {
 // with.
 bool SumsComplex(const OpReader& op) {
   return std::all_of(op.in.begin(), op.in.end(), [](Value v) { return IsComplex(v.dtype()); }) &&
-         op.SoleOp(0) == "add";
+         op.SoleOpName(0) == "add";
 }
 
 Results ImportAllReduce(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kAny);
   if (SumsComplex(op))
-    return axes.empty() ? op.in : Each(op, [&](Value v) { return Psum(v, axes); });
+    return axes.empty() ? op.in : ForEachOperand(op, [&](Value v) { return Psum(v, axes); });
   const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
   const int64_t folds = std::count_if(op.in.begin(), op.in.end(), [&](const Value& v) {
     return ReducerOf(*f, v.dtype()) == nullptr;
   });
   op.ChargeRepeatedOps(f, folds * std::min(op.b().mesh().SizeOf(axes), kFoldMax));
-  return Each(op, [&](Value v) {
+  return ForEachOperand(op, [&](Value v) {
     const Reducer reduce = ReducerOf(*f, v.dtype());
-    return reduce != nullptr ? reduce(v, axes) : Folded(op, v, axes, f);
+    return reduce != nullptr ? reduce(v, axes) : FoldShards(op, v, axes, f);
   });
 }
 // Returns this device's block of a reduction of the shards' booleans by "or" (`any`) or by "and".
@@ -218,14 +218,15 @@ Value ScatterBooleans(Value v, const AxisList& axes, int dim, bool any) {
 }
 Results ImportReduceScatter(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kMatters);
-  const int dim = op.Small("scatter_dimension");
+  const int dim = op.SmallInt("scatter_dimension");
   NeedDim(op, dim);
   if (SumsComplex(op))
-    return axes.empty() ? op.in
-                        : Each(op, [&](Value v) { return PsumScatter(v, axes, dim, true); });
+    return axes.empty()
+               ? op.in
+               : ForEachOperand(op, [&](Value v) { return PsumScatter(v, axes, dim, true); });
   const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
-  return Each(op, [&](Value v) {
+  return ForEachOperand(op, [&](Value v) {
     const Reducer reduce = ReducerOf(*f, v.dtype());
     if (v.dtype() == DType::kBool && (reduce == &Pmax || reduce == &Pmin))
       return ScatterBooleans(v, axes, dim, /*any=*/reduce == &Pmax);
@@ -236,20 +237,21 @@ Results ImportReduceScatter(const OpReader& op) {
 }
 Results ImportAllGather(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kMatters);
-  const int dim = op.Small("all_gather_dim");
+  const int dim = op.SmallInt("all_gather_dim");
   NeedDim(op, dim);
   if (axes.empty()) return op.in;
-  return Each(op, [&](Value v) { return AllGather(v, axes, dim, /*tiled=*/true); });
+  return ForEachOperand(op, [&](Value v) { return AllGather(v, axes, dim, /*tiled=*/true); });
 }
 Results ImportAllToAll(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kMatters, /*has_global_ids=*/false);
-  const int split = op.Small("split_dimension"), concat = op.Small("concat_dimension");
+  const int split = op.SmallInt("split_dimension"), concat = op.SmallInt("concat_dimension");
   NeedDim(op, split);
   NeedDim(op, concat);
   if (op.Int("split_count") != op.b().mesh().SizeOf(axes))
     op.Malformed("does not split into as many parts as a group has devices");
   if (axes.empty()) return op.in;
-  return Each(op, [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
+  return ForEachOperand(op,
+                        [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
 }
 
 // Returns `place` with its coordinates along some axes set to 0.
@@ -286,29 +288,30 @@ Exchange PairsOf(const OpReader& op) {
   // Without pairs nobody sends, which is true along any axis.
   if (pairs.empty()) out.axes = AllAxes(mesh);
   // The pairs of each group, by the first place of the group.
-  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> of_group;
+  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> pairs_by_group;
   for (const Group& pair : pairs)
-    of_group[FirstAlong(mesh, pair[0], out.axes)].emplace_back(mesh.IndexAlong(pair[0], out.axes),
-                                                               mesh.IndexAlong(pair[1], out.axes));
-  for (auto& [first, group] : of_group) {
+    pairs_by_group[FirstAlong(mesh, pair[0], out.axes)].emplace_back(
+        mesh.IndexAlong(pair[0], out.axes), mesh.IndexAlong(pair[1], out.axes));
+  for (auto& [first, group] : pairs_by_group) {
     std::sort(group.begin(), group.end());
-    if (group != of_group.begin()->second) NoAxes(op);
+    if (group != pairs_by_group.begin()->second) ThrowNoAxes(op);
   }
-  if (!of_group.empty()) out.perm = of_group.begin()->second;
+  if (!pairs_by_group.empty()) out.perm = pairs_by_group.begin()->second;
   return out;
 }
 
 Results ImportCollectivePermute(const OpReader& op) {
   NeedMesh(op);
-  const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
-  if (op.b().mesh().empty() || !channel) {
+  const bool has_channel = op.Has("channel_id") && op.Int("channel_id") > 0;
+  if (op.b().mesh().empty() || !has_channel) {
     if (RowsOf(op, "source_target_pairs").size() != 1)
       op.NotSupported("is of one device that receives from no device");
     return op.in;
   }
-  const Exchange& exchange = op.Once("source_target_pairs", kPairs, [&] { return PairsOf(op); });
+  const Exchange& exchange =
+      op.CachedExchange("source_target_pairs", kPairs, [&] { return PairsOf(op); });
   if (exchange.axes.empty()) return op.in;  // all devices send to themselves
-  return Each(op, [&](Value v) { return Ppermute(v, exchange.axes, exchange.perm); });
+  return ForEachOperand(op, [&](Value v) { return Ppermute(v, exchange.axes, exchange.perm); });
 }
 
 Exchange RootOf(const OpReader& op) {
@@ -330,9 +333,10 @@ Results ImportCollectiveBroadcast(const OpReader& op) {
     op.NotSupported("has a root that is known only when it runs; gather and take a slice");
   NeedMesh(op);
   if (!op.Has("channel_id") || op.Int("channel_id") <= 0) return op.in;
-  const Exchange& exchange = op.Once("replica_groups", kRoots, [&] { return RootOf(op); });
+  const Exchange& exchange =
+      op.CachedExchange("replica_groups", kRoots, [&] { return RootOf(op); });
   if (exchange.axes.empty()) return op.in;
-  return Each(op, [&](Value v) {
+  return ForEachOperand(op, [&](Value v) {
     return ShardAt(AllGather(v, exchange.axes, /*dimension=*/0, /*tiled=*/false), exchange.root);
   });
 }
@@ -370,10 +374,10 @@ constexpr ImportRow kRows[] = {
     {"replica_id", ImportReplicaId},
 };
 
-// Returns the number that an operand of an op is, if it is a constant.
+// Returns the value of an operand that is a constant u32, or nullopt.
 std::optional<int64_t> ConstantOperand(const OpReader& op, size_t operand) {
   const std::optional<OpReader> from = op.Defining(operand);
-  if (!from || from->What() != "constant") return std::nullopt;
+  if (!from || from->Name() != "constant") return std::nullopt;
   const Tensor tensor = from->Constant("value");
   if (tensor.type != MakeType(DType::kU32, {})) return std::nullopt;
   return tensor.literal.IntAt(0);
@@ -393,9 +397,9 @@ std::optional<Value> PositionAlongAxis(const OpReader& remainder) {
   if (mesh.empty() || !remainder.shardings().device_ids().empty() || remainder.num_operands() != 2)
     return std::nullopt;
   const std::optional<OpReader> divide = remainder.Defining(0);
-  if (!divide || divide->What() != "divide" || divide->num_operands() != 2) return std::nullopt;
+  if (!divide || divide->Name() != "divide" || divide->num_operands() != 2) return std::nullopt;
   const std::optional<OpReader> id = divide->Defining(0);
-  if (!id || id->What() != "partition_id") return std::nullopt;
+  if (!id || id->Name() != "partition_id") return std::nullopt;
   const std::optional<int64_t> stride = ConstantOperand(*divide, 1);
   const std::optional<int64_t> size = ConstantOperand(remainder, 1);
   if (!stride || !size || *stride < 1 || *size < 1) return std::nullopt;

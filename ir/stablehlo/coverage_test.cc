@@ -19,7 +19,7 @@ constexpr char kPage[] = "docs/stablehlo.md";
 constexpr char kList[] = "## Every op\n\n";
 
 // Entries of an artifact that no row imports, because they are not ops of a function.
-constexpr std::string_view kFrames[] = {"func", "return", "sdy.mesh", "sdy.return"};
+constexpr std::string_view kStructuralOps[] = {"func", "return", "sdy.mesh", "sdy.return"};
 
 // The limits within which an op is imported.
 constexpr std::pair<std::string_view, std::string_view> kNotes[] = {
@@ -33,7 +33,7 @@ constexpr std::pair<std::string_view, std::string_view> kNotes[] = {
     {"dynamic_gather", "the sizes are a constant"},
     {"dynamic_pad", "the amounts are constants"},
     {"einsum", "without diagonals and `...`"},
-    {"real_dynamic_slice", "the strides are constants, 1 where the bounds are none"},
+    {"real_dynamic_slice", "the strides are constants, and 1 if the bounds are not constants"},
     {"reduce_scatter", "of sums, and of booleans"},
     {"replica_id", "0"},
     {"rng_bit_generator", "Philox, the default"},
@@ -54,9 +54,9 @@ std::string Markdown() {
     const std::string name = row.dialect == "vhlo"
                                  ? std::string(row.name)
                                  : absl::StrCat(ToAbsl(row.dialect), ".", ToAbsl(row.name));
-    const bool is_frame =
-        std::find(std::begin(kFrames), std::end(kFrames), name) != std::end(kFrames);
-    if (row.dialect == "builtin" || is_frame) continue;
+    const bool is_structural = std::find(std::begin(kStructuralOps), std::end(kStructuralOps),
+                                         name) != std::end(kStructuralOps);
+    if (row.dialect == "builtin" || is_structural) continue;
     const bool read = FindImport(row.dialect, row.name) != nullptr;
     const std::string_view why = WhyNotImported(row.name);
     EXPECT_EQ(read, why.empty()) << name << " is read, or there is a reason, and not both";
@@ -80,7 +80,7 @@ TEST(CoverageTest, ThePageListsEveryOp) {
   ExpectFileHolds(kPage, page.substr(0, list + std::size(kList) - 1) + Markdown());
 }
 
-TEST(CoverageTest, NotesAreOfOpsThatAreRead) {
+TEST(CoverageTest, EachNoteIsAboutAnOpThatIsImported) {
   for (const auto& [name, note] : kNotes) {
     const size_t dot = name.find("sdy.");
     EXPECT_NE(FindImport(dot == 0 ? "sdy" : "vhlo", dot == 0 ? name.substr(4) : name), nullptr)

@@ -36,9 +36,9 @@ uint64_t Cursor::VarInt(bool* flag) {
   return value >> 1;
 }
 
-uint32_t Cursor::Index(size_t size, const char* of) { return Checked(VarInt(), size, of); }
+uint32_t Cursor::Index(size_t size, const char* of) { return CheckedIndex(VarInt(), size, of); }
 
-uint32_t Cursor::Checked(uint64_t index, size_t size, const char* of) {
+uint32_t Cursor::CheckedIndex(uint64_t index, size_t size, const char* of) {
   if (ok() && index >= size)
     Fail(absl::StrCat("there are ", size, " ", of, ", but number ", index, " is used"));
   return ok() ? static_cast<uint32_t>(index) : 0;

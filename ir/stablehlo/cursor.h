@@ -40,15 +40,15 @@ class Cursor {
   uint64_t VarInt(bool* flag);
   // Reads a varint that must be below `size`, the size of a table. `of` names the table in errors.
   uint32_t Index(size_t size, const char* of);
-  // Returns `index` if it is below `size`; otherwise fails like Index.
-  uint32_t Checked(uint64_t index, size_t size, const char* of);
+  // Returns `index` if it is below `size`. Fails like Index if it is not.
+  uint32_t CheckedIndex(uint64_t index, size_t size, const char* of);
   // Reads a count of items that follow, each of at least `bytes_each` bytes.
   size_t Count(const char* of, size_t bytes_each = 1);
   Bytes Take(size_t count);
   // Returns the text up to the next zero byte, and skips that byte.
   std::string_view ZeroTerminated();
 
-  // Keeps the error, if it is the first: "<what>, byte <offset>: <message>".
+  // Keeps the message as the error "<what>, byte <offset>: <message>", unless there is one already.
   void Fail(std::string_view message);
   // Returns MALFORMED_PROGRAM with the error's text, or ok.
   absl::Status status() const;

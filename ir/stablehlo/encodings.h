@@ -68,7 +68,7 @@ const Row* FindRow(const Row (&rows)[kRows], Dialect dialect, uint64_t code) {
 struct OpRow {
   std::string_view dialect;
   std::string_view name;
-  int first, last;
+  int first_version, last_version;
   std::string_view attributes;  // separated by spaces
 };
 inline constexpr OpRow kOpRows[] = {
@@ -81,7 +81,8 @@ inline constexpr OpRow kOpRows[] = {
 // Returns the row of an op, or null if the op is unknown.
 inline const OpRow* FindOpRow(std::string_view dialect, std::string_view name, int version) {
   const auto* const row = std::find_if(std::begin(kOpRows), std::end(kOpRows), [&](const OpRow& r) {
-    return r.dialect == dialect && r.name == name && r.first <= version && version <= r.last;
+    return r.dialect == dialect && r.name == name && r.first_version <= version &&
+           version <= r.last_version;
   });
   return row == std::end(kOpRows) ? nullptr : row;
 }

@@ -16,25 +16,25 @@ using ops::DimsExcept;
 using ops::Geometry;
 using ops::WindowDims;
 
-Value Spread(Value x, const Dims& shape) {
+Value BroadcastTo(Value x, const Dims& shape) {
   return x.shape() == shape ? x : BroadcastInDim(x, shape, {});
 }
 
 // ---- Elementwise: the scalar graph, applied to arrays. ------------------------------------------
-std::vector<Value> OnArrays(const ScalarGraph& graph, const std::vector<Value>& in,
-                            const Dims& shape, Value (*erf)(Value));
+std::vector<Value> EmitGraph(const ScalarGraph& graph, const std::vector<Value>& in,
+                             const Dims& shape, Value (*erf)(Value));
 
 // Computes erf from -1 to 1. Reference: Cephes, ndtr.c.
-Value ErfNear(Value x) {
-  constexpr double kOver[] = {9.60497373987051638749, 9.00260197203842689217e1,
-                              2.23200534594684319226e3, 7.00332514112805075473e3,
-                              5.55923013010394962768e4};
-  constexpr double kUnder[] = {1.0,
-                               3.35617141647503099647e1,
-                               5.21357949780152679795e2,
-                               4.59432382970980127987e3,
-                               2.26290000613890934246e4,
-                               4.92673942608635921086e4};
+Value ErfWithin1(Value x) {
+  constexpr double kNumerator[] = {9.60497373987051638749, 9.00260197203842689217e1,
+                                   2.23200534594684319226e3, 7.00332514112805075473e3,
+                                   5.55923013010394962768e4};
+  constexpr double kDenominator[] = {1.0,
+                                     3.35617141647503099647e1,
+                                     5.21357949780152679795e2,
+                                     4.59432382970980127987e3,
+                                     2.26290000613890934246e4,
+                                     4.92673942608635921086e4};
   const Value square = Mul(x, x);
   const auto horner = [&](absl::Span<const double> coefficients) {
     Value sum = FullLike(x, coefficients[0]);
@@ -44,20 +44,21 @@ Value ErfNear(Value x) {
     }
     return sum;
   };
-  const Value over = Mul(x, horner(kOver));
-  return Div(over, horner(kUnder));
+  const Value over = Mul(x, horner(kNumerator));
+  return Div(over, horner(kDenominator));
 }
-// Beyond 1 it computes erf by erfc. The graph of erfc contains an erf that is used only below 1.
+// Computes erf of an f64. Beyond 1 it uses erfc, whose graph contains an erf that is used only
+// below 1.
 Value Erf64(Value x) {
   const Value size = Abs(x);
   const ScalarGraph erfc = ops::kErfc.scalar.record({}, DType::kF64, DType::kF64);
-  const Value rest = OnArrays(Canonical(erfc), {size}, x.shape(), ErfNear)[0];
+  const Value rest = EmitGraph(Canonical(erfc), {size}, x.shape(), ErfWithin1)[0];
   const Value sign = Sign(x);
   const Value far = Mul(sign, Sub(FullLike(x, 1), rest));
-  const Value near = ErfNear(x);
+  const Value near = ErfWithin1(x);
   return Select(Compare(size, FullLike(x, 1), "LT"), near, far);
 }
-Value ErfAnywhere(Value x) { return Convert(Erf64(Convert(x, DType::kF64)), x.dtype()); }
+Value ErfThroughF64(Value x) { return Convert(Erf64(Convert(x, DType::kF64)), x.dtype()); }
 
 // Returns the op for a primitive, or null if the op has attributes.
 const OpDef* OpOf(ScalarPrim prim) {
@@ -120,15 +121,16 @@ std::string_view DirectionOf(ScalarPrim prim) {
   }
 }
 
-Value OnArrays(const ScalarNode& node, const std::vector<Value>& args, Builder& b,
+Value EmitNode(const ScalarNode& node, const std::vector<Value>& args, Builder& b,
                const std::vector<Value>& in, const Dims& shape, Value (*erf)(Value)) {
   switch (node.prim) {
     case ScalarPrim::kInput:
-      return Spread(in[static_cast<size_t>(node.value)], shape);
+      return BroadcastTo(in[static_cast<size_t>(node.value)], shape);
     case ScalarPrim::kConstant:
-      return Spread(Constant(b, IsFloat(node.dtype) ? Array::Scalar(node.dtype, node.value)
-                                                    : Array::ScalarInt(node.dtype, node.int_value)),
-                    shape);
+      return BroadcastTo(
+          Constant(b, IsFloat(node.dtype) ? Array::Scalar(node.dtype, node.value)
+                                          : Array::ScalarInt(node.dtype, node.int_value)),
+          shape);
     case ScalarPrim::kErf:
       return erf(args[0]);
     case ScalarPrim::kConvert:
@@ -141,13 +143,13 @@ Value OnArrays(const ScalarNode& node, const std::vector<Value>& args, Builder& 
   if (const OpDef* const op = OpOf(node.prim); op != nullptr) return b.Emit1(*op, args);
   return Compare(args[0], args[1], DirectionOf(node.prim));
 }
-std::vector<Value> OnArrays(const ScalarGraph& graph, const std::vector<Value>& in,
-                            const Dims& shape, Value (*erf)(Value)) {
+std::vector<Value> EmitGraph(const ScalarGraph& graph, const std::vector<Value>& in,
+                             const Dims& shape, Value (*erf)(Value)) {
   std::vector<Value> values;
   for (const ScalarNode& node : graph.nodes) {
     std::vector<Value> args;
     for (const int arg : node.args) args.push_back(values[arg]);
-    values.push_back(OnArrays(node, args, in[0].builder(), in, shape, erf));
+    values.push_back(EmitNode(node, args, in[0].builder(), in, shape, erf));
   }
   std::vector<Value> out;
   for (const int root : graph.roots) out.push_back(values[root]);
@@ -165,20 +167,20 @@ FunctionRef Comparator(const std::vector<Value>& xs,
   return b.Build({less(params)});
 }
 // Returns the same number in a dtype that can be computed with.
-Value Computable(Value x) {
+Value ToComputable(Value x) {
   if (IsComputable(x.dtype())) return x;
   return Convert(x, IsFloat(x.dtype()) ? DType::kF32 : DType::kS32);
 }
 // Returns a key whose total order is the order of lax.sort: -0 equals +0, and all NaNs are equal.
-Value KeyOf(Value x) {
-  x = Computable(x);
+Value SortKeyOf(Value x) {
+  x = ToComputable(x);
   if (!IsFloat(x.dtype())) return x;
   const Value zero = FullLike(x, 0);
   const Value unsigned_zero = Select(Compare(x, zero, "EQ"), zero, x);
   const Value nan = FullLike(x, std::numeric_limits<double>::quiet_NaN());
   return Select(Compare(x, x, "NE"), nan, unsigned_zero);
 }
-Value InOrder(Value a, Value b, std::string_view direction) {
+Value CompareInOrder(Value a, Value b, std::string_view direction) {
   return IsFloat(a.dtype()) ? CompareTotalOrder(a, b, direction) : Compare(a, b, direction);
 }
 std::vector<Value> SortedBy(const RuleContext& c, const std::vector<Value>& xs,
@@ -198,7 +200,7 @@ Array IdentityOf(const OpDef& reduction, DType dtype) {
 std::vector<Value> ExpandElementwise(const RuleContext& c) {
   const ScalarGraph graph =
       c.def.scalar.record(c.attrs, c.in_types.back().dtype, c.out_types[0].dtype);
-  return OnArrays(Canonical(graph), c.in, c.out_types[0].shape, ErfAnywhere);
+  return EmitGraph(Canonical(graph), c.in, c.out_types[0].shape, ErfThroughF64);
 }
 
 // Follows JAX: the result is the index of the best element. Among equals the lowest index wins, and
@@ -211,13 +213,13 @@ std::vector<Value> ExpandArg(const RuleContext& c) {
   std::vector<Value> params;
   for (int side = 0; side < 2; ++side)
     for (const DType of : {dtype, index}) params.push_back(b.Param(MakeType(of, {})));
-  const Value a = params[0], at_a = params[1], other = params[2], at_other = params[3];
+  const Value a = params[0], index_a = params[1], other = params[2], index_other = params[3];
   Value better = Compare(a, other, max ? "GT" : "LT");
   if (IsFloat(dtype)) better = Or(better, Compare(a, a, "NE"));
   const Value equal = Compare(a, other, "EQ");
-  const Value first = And(equal, Compare(at_a, at_other, "LT"));
+  const Value first = And(equal, Compare(index_a, index_other, "LT"));
   const Value best = Select(better, a, other);
-  const Value at = Select(Or(better, first), at_a, at_other);
+  const Value at = Select(Or(better, first), index_a, index_other);
   const FunctionRef computation = b.Build({best, at});
   const Array worst = IdentityOf(max ? ops::kReduceMax : ops::kReduceMin, dtype);
   const Value indices = Iota(c.b, index, c.in[0].shape(), static_cast<int>(dim));
@@ -231,9 +233,9 @@ std::vector<Value> ExpandSort(const RuleContext& c) {
   const FunctionRef less = Comparator(c.in, [&](const std::vector<Value>& sides) {
     Value out;
     for (size_t key = num_keys; key-- > 0;) {
-      const Value a = KeyOf(sides[2 * key]), b = KeyOf(sides[2 * key + 1]);
-      const Value is_less = InOrder(a, b, "LT");
-      out = out ? Or(is_less, And(InOrder(a, b, "EQ"), out)) : is_less;
+      const Value a = SortKeyOf(sides[2 * key]), b = SortKeyOf(sides[2 * key + 1]);
+      const Value is_less = CompareInOrder(a, b, "LT");
+      out = out ? Or(is_less, And(CompareInOrder(a, b, "EQ"), out)) : is_less;
     }
     return out;
   });
@@ -245,8 +247,8 @@ std::vector<Value> ExpandTopK(const RuleContext& c) {
   const Value indices = Iota(c.b, DType::kS32, c.in[0].shape(), dim);
   const std::vector<Value> xs = {c.in[0], indices};
   const FunctionRef greater = Comparator(xs, [](const std::vector<Value>& sides) {
-    const Value a = Computable(sides[0]);
-    return InOrder(a, Computable(sides[1]), "GT");
+    const Value a = ToComputable(sides[0]);
+    return CompareInOrder(a, ToComputable(sides[1]), "GT");
   });
   std::vector<Value> out = SortedBy(c, xs, greater);
   for (Value& x : out) x = SliceInDim(x, dim, 0, c.attrs.Int("k"));
@@ -265,10 +267,10 @@ std::vector<Value> ExpandCumlogsumexp(const RuleContext& c) {
     const Value kept = SliceInDim(x, dim, reverse ? step : 0, reverse ? n : n - step);
     const Value fill = SliceInDim(none, dim, 0, step);
     const Value before = reverse ? Concatenate({kept, fill}, dim) : Concatenate({fill, kept}, dim);
-    const Value most = Max(before, x), apart = Sub(before, x);
+    const Value larger = Max(before, x), difference = Sub(before, x);
     const Value sum = Add(before, x);
-    const Value combined = Add(most, Log1p(Exp(Neg(Abs(apart)))));
-    x = Select(Compare(apart, apart, "NE"), sum, combined);  // for infinities and NaN
+    const Value combined = Add(larger, Log1p(Exp(Neg(Abs(difference)))));
+    x = Select(Compare(difference, difference, "NE"), sum, combined);  // for infinities and NaN
   }
   return {Convert(x, dtype)};
 }
@@ -277,14 +279,14 @@ std::vector<Value> ExpandCumlogsumexp(const RuleContext& c) {
 namespace {
 
 // Returns, for each entry of an index vector, the highest index that keeps a window within `x`.
-std::vector<int64_t> HighestOf(const WindowDims& w, const Type& x, const Dims& window) {
+std::vector<int64_t> HighestIndices(const WindowDims& w, const Type& x, const Dims& window) {
   std::vector<int64_t> out;
   for (const int64_t dim : w.index_map) out.push_back(x.shape[dim] - window[dim]);
   return out;
 }
 // Returns the indices with a dim for their vectors: if that dim is implicit, it is added with size
 // 1.
-Value WithVectors(Value indices, int64_t* vector_dim) {
+Value WithVectorDim(Value indices, int64_t* vector_dim) {
   *vector_dim = std::min<int64_t>(*vector_dim, indices.rank());
   return *vector_dim == indices.rank() ? ExpandDims(indices, {indices.rank()}) : indices;
 }
@@ -329,12 +331,13 @@ std::vector<Value> ExpandFilledGather(const RuleContext& c) {
   Attrs attrs = c.attrs;
   attrs.Set("mode", ops::NameOf(GatherScatterMode::kClip));
   attrs.Erase("fill_value");
-  const Value got = c.b.Emit1(c.def, c.in, attrs);
+  const Value gathered = c.b.Emit1(c.def, c.in, attrs);
   // Find the windows within the operand. The conversion of an unsigned 64-bit index that is too
   // large is negative, so its window is outside, as it should be.
   int64_t vector_dim = w.index_vector_dim;
-  const Value indices = Convert(WithVectors(c.in[1], &vector_dim), DType::kS64);
-  const std::vector<int64_t> highest = HighestOf(w, c.in_types[0], c.attrs.Ints("slice_sizes"));
+  const Value indices = Convert(WithVectorDim(c.in[1], &vector_dim), DType::kS64);
+  const std::vector<int64_t> highest =
+      HighestIndices(w, c.in_types[0], c.attrs.Ints("slice_sizes"));
   const auto entries = static_cast<int64_t>(highest.size());
   const Array limits(DType::kS64, {entries},
                      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(highest.data()),
@@ -347,7 +350,7 @@ std::vector<Value> ExpandFilledGather(const RuleContext& c) {
   const Value above = Compare(indices, first, "GE"), below = Compare(indices, last, "LE");
   const Value inside = ReduceAnd(And(above, below), {vector_dim});
   const Value spread = BroadcastInDim(inside, type.shape, DimsExcept(type.rank(), w.window));
-  return {Select(spread, got, Spread(Constant(c.b, *fill), type.shape))};
+  return {Select(spread, gathered, BroadcastTo(Constant(c.b, *fill), type.shape))};
 }
 
 // StableHLO's scatter drops windows that are not within the operand. So this clamps each entry of
@@ -362,12 +365,12 @@ std::vector<Value> ExpandClippedScatter(const RuleContext& c) {
   for (const int64_t at : g.operand_to_block) window.push_back(at < 0 ? 1 : updates.shape[at]);
   int64_t vector_dim = w.index_vector_dim;
   std::vector<Value> in = c.in;
-  const Value indices = WithVectors(c.in[n], &vector_dim);
+  const Value indices = WithVectorDim(c.in[n], &vector_dim);
   const DType dtype = indices.dtype();
   const int bits = BitWidth(dtype) - (IsSignedInt(dtype) ? 1 : 0);
   const int64_t most = bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1;
   std::vector<Value> clipped;
-  const std::vector<int64_t> highest = HighestOf(w, x, window);
+  const std::vector<int64_t> highest = HighestIndices(w, x, window);
   for (size_t k = 0; k < highest.size(); ++k) {
     const auto at = static_cast<int64_t>(k);
     const Value entry = SliceInDim(indices, static_cast<int>(vector_dim), at, at + 1);

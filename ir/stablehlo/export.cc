@@ -47,7 +47,7 @@ void CheckAxes(const Program& program, const Specs& specs, const std::vector<Typ
 // that is called. Locations are registered first so that they get the smallest numbers, which make
 // the artifact small. Only Auto axes can be written: Explicit and Manual axes are part of the types
 // of values, and StableHLO's types have no axes.
-void Exporter::Run(const Program& program) {
+void Exporter::WriteProgram(const Program& program) {
   const Function& entry = *program.entry;
   const Mesh& mesh = entry.scope.mesh;
   if (mesh.AxesOfType(AxisType::kAuto).size() != mesh.axes.size())
@@ -62,16 +62,17 @@ void Exporter::Run(const Program& program) {
   RegisterLocations(entry);
   const uint32_t nowhere = module_.Location({});
   const uint32_t module =
-      module_.Begin("builtin", "module", {}, {},
-                    {{"sym_name", module_.PlainText(SymbolOf(entry.name))}}, nowhere, 1);
+      module_.BeginOp("builtin", "module", {}, {},
+                      {{"sym_name", module_.PlainText(SymbolOf(entry.name))}}, nowhere, 1);
   module_.Isolate(module);
   module_.BeginRegion(module, 0, {});
   if (!mesh.empty()) {
-    module_.SetCarried(module, module_.PlainDictionary("mhlo.num_partitions",
-                                                       static_cast<int32_t>(mesh.num_devices())));
-    module_.Begin("sdy", "mesh", {}, {},
-                  {{"mesh", module_.MeshAttr(mesh)}, {"sym_name", module_.PlainText("mesh")}},
-                  nowhere);
+    module_.SetCarried(module,
+                       module_.PlainDictionaryOfInt("mhlo.num_partitions",
+                                                    static_cast<int32_t>(mesh.num_devices())));
+    module_.BeginOp("sdy", "mesh", {}, {},
+                    {{"mesh", module_.MeshAttr(mesh)}, {"sym_name", module_.PlainText("mesh")}},
+                    nowhere);
   }
   WriteFunction(entry, "main", &program);
   // Writing a function may add further called functions.
@@ -80,7 +81,7 @@ void Exporter::Run(const Program& program) {
     WriteFunction(*f, name, nullptr);
   }
   module_.EndRegion(module, 0);
-  module_.End(module);
+  module_.EndOp(module);
 }
 
 void Exporter::RegisterLocations(const Function& f) {
@@ -91,8 +92,9 @@ void Exporter::RegisterLocations(const Function& f) {
 }
 
 // The key for a result's name is the one of jax.export.
-uint32_t Exporter::Carried(const std::vector<Type>& types, const std::vector<std::string>& names,
-                           const std::vector<std::optional<PartitionSpec>>& shardings) {
+uint32_t Exporter::CarriedAttrs(const std::vector<Type>& types,
+                                const std::vector<std::string>& names,
+                                const std::vector<std::optional<PartitionSpec>>& shardings) {
   ValueIds each;
   bool any = false;
   for (size_t i = 0; i < types.size(); ++i) {
@@ -125,26 +127,26 @@ void Exporter::WriteFunction(const Function& f, std::string_view name, const Pro
   location_ = module_.Location({});
   const bool is_main = program != nullptr;
   const uint32_t arg_attrs =
-      Carried(f.param_types(), {}, is_main ? program->in_shardings : Specs());
+      CarriedAttrs(f.param_types(), {}, is_main ? program->in_shardings : Specs());
   const uint32_t res_attrs =
-      Carried(f.result_types(), is_main ? program->out_names : std::vector<std::string>(),
-              is_main ? program->out_shardings : Specs());
+      CarriedAttrs(f.result_types(), is_main ? program->out_names : std::vector<std::string>(),
+                   is_main ? program->out_shardings : Specs());
   const uint32_t op =
-      Begin("vhlo", "func", {}, {},
-            {{"arg_attrs", arg_attrs},
-             {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
-             {"res_attrs", res_attrs},
-             {"sym_name", module_.Text(name)},
-             {"sym_visibility", module_.Text(is_main ? "public" : "private")}},
-            1);
+      BeginOp("vhlo", "func", {}, {},
+              {{"arg_attrs", arg_attrs},
+               {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
+               {"res_attrs", res_attrs},
+               {"sym_name", module_.Text(name)},
+               {"sym_visibility", module_.Text(is_main ? "public" : "private")}},
+              1);
   module_.Isolate(op);
-  const ValueIds returned = Body(f, module_.BeginRegion(op, 0, params, locations));
-  Begin("vhlo", "return", returned, {}, {});
+  const ValueIds returned = Inline(f, module_.BeginRegion(op, 0, params, locations));
+  BeginOp("vhlo", "return", returned, {}, {});
   module_.EndRegion(op, 0);
-  module_.End(op);
+  module_.EndOp(op);
 }
 
-ValueIds Exporter::Body(const Function& f, const ValueIds& args) {
+ValueIds Exporter::Inline(const Function& f, const ValueIds& args) {
   ValueIds values(f.types.size(), kNone);
   std::copy(args.begin(), args.end(), values.begin());
   const uint32_t outer = location_;
@@ -163,16 +165,16 @@ ValueIds Exporter::Body(const Function& f, const ValueIds& args) {
   return ElementsAt(values, f.results);
 }
 
-uint32_t Exporter::Begin(std::string_view dialect, std::string_view name,
-                         absl::Span<const uint32_t> operands,
-                         absl::Span<const uint32_t> result_types, const Module::NamedAttrs& attrs,
-                         size_t num_regions) {
+uint32_t Exporter::BeginOp(std::string_view dialect, std::string_view name,
+                           absl::Span<const uint32_t> operands,
+                           absl::Span<const uint32_t> result_types, const Module::NamedAttrs& attrs,
+                           size_t num_regions) {
   // Inlined functions may add up to more ops than the program has.
   if (module_.num_ops() >= limits_.ops || module_.num_regions() + num_regions > limits_.ops)
     Throw(ErrorKind::kLimitExceeded,
           absl::StrCat("StableHLO: the program takes more than ", limits_.ops, " ops or regions"));
-  return module_.Begin(dialect, name, operands, result_types, attrs, location_,
-                       static_cast<int>(num_regions));
+  return module_.BeginOp(dialect, name, operands, result_types, attrs, location_,
+                         static_cast<int>(num_regions));
 }
 
 ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
@@ -180,16 +182,16 @@ ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
                         const std::vector<Region>& regions) {
   ValueIds types;
   for (const Type& type : out) types.push_back(module_.TensorType(type));
-  const uint32_t op = Begin("vhlo", name, in, types, attrs, regions.size());
+  const uint32_t op = BeginOp("vhlo", name, in, types, attrs, regions.size());
   for (size_t r = 0; r < regions.size(); ++r) {
     ValueIds params;
     for (const Type& type : regions[r].params) params.push_back(module_.TensorType(type));
     const ValueIds returned =
         regions[r].write(module_.BeginRegion(op, static_cast<int>(r), params));
-    Begin("vhlo", "return", returned, {}, {});
+    BeginOp("vhlo", "return", returned, {}, {});
     module_.EndRegion(op, static_cast<int>(r));
   }
-  module_.End(op);
+  module_.EndOp(op);
   return module_.ResultsOf(op);
 }
 
@@ -224,16 +226,16 @@ ValueIds Exporter::CustomCall(std::string_view target, absl::Span<const uint32_t
       {"output_operand_aliases", empty}, {"result_layouts", layouts(out)}};
   ValueIds types;
   for (const Type& type : out) types.push_back(module_.TensorType(type));
-  const uint32_t op = Begin("vhlo", "custom_call", in, types, attrs);
+  const uint32_t op = BeginOp("vhlo", "custom_call", in, types, attrs);
   // The dictionary is written even if it is empty, since it says that the call is a typed one.
   const uint32_t dictionary = module_.Dictionary(arguments);
-  module_.SetCarried(op, module_.PlainDictionaryOf("mhlo.backend_config", dictionary));
-  module_.End(op);
+  module_.SetCarried(op, module_.PlainDictionaryOfAttr("mhlo.backend_config", dictionary));
+  module_.EndOp(op);
   return module_.ResultsOf(op);
 }
 
 uint32_t Exporter::Cast(uint32_t value, uint32_t type) {
-  const uint32_t op = Begin("builtin", "unrealized_conversion_cast", {value}, {type}, {});
+  const uint32_t op = BeginOp("builtin", "unrealized_conversion_cast", {value}, {type}, {});
   return module_.ResultsOf(op)[0];
 }
 
@@ -252,13 +254,14 @@ ValueIds Exporter::EmitShardy(std::string_view name, const ValueIds& operands,
                               const std::vector<Type>& in, const std::vector<Type>& out,
                               const Module::NamedAttrs& attrs, const ShardyRegion* region) {
   const auto plain = [&](const Type& type) { return module_.PlainTensorType(type); };
-  const auto ours = [&](absl::Span<const uint32_t> values, const std::vector<Type>& types) {
+  const auto to_vhlo = [&](absl::Span<const uint32_t> values, const std::vector<Type>& types) {
     ValueIds cast;
     for (size_t i = 0; i < values.size(); ++i)
       cast.push_back(Cast(values[i], module_.TensorType(types[i])));
     return cast;
   };
-  const auto theirs = [&](absl::Span<const uint32_t> values, const std::vector<uint32_t>& types) {
+  const auto to_builtin = [&](absl::Span<const uint32_t> values,
+                              const std::vector<uint32_t>& types) {
     ValueIds cast;
     for (size_t i = 0; i < values.size(); ++i) cast.push_back(Cast(values[i], types[i]));
     return cast;
@@ -266,20 +269,20 @@ ValueIds Exporter::EmitShardy(std::string_view name, const ValueIds& operands,
   std::vector<uint32_t> in_types, out_types, param_types, return_types;
   for (const Type& type : in) in_types.push_back(plain(type));
   for (const Type& type : out) out_types.push_back(plain(type));
-  const ValueIds given = theirs(operands, in_types);
-  const uint32_t op = Begin("sdy", name, given, out_types, attrs, region == nullptr ? 0 : 1);
+  const ValueIds inputs = to_builtin(operands, in_types);
+  const uint32_t op = BeginOp("sdy", name, inputs, out_types, attrs, region == nullptr ? 0 : 1);
   if (region != nullptr) {
     const std::vector<Type>& params = region->region.params;
     for (const Type& type : params) param_types.push_back(plain(type));
     const ValueIds args = module_.BeginRegion(op, 0, param_types);
-    const ValueIds returned = region->region.write(ours(args, params));
+    const ValueIds returned = region->region.write(to_vhlo(args, params));
     for (const Type& type : region->results) return_types.push_back(plain(type));
-    Begin("sdy", "return", theirs(returned, return_types), {}, {});
+    BeginOp("sdy", "return", to_builtin(returned, return_types), {}, {});
     module_.EndRegion(op, 0);
     module_.Isolate(op);
   }
-  module_.End(op);
-  return ours(module_.ResultsOf(op), out);
+  module_.EndOp(op);
+  return to_vhlo(module_.ResultsOf(op), out);
 }
 
 uint32_t Exporter::Groups(const Mesh& mesh, const AxisList& axes) {
@@ -334,9 +337,9 @@ ValueIds Exporter::Composite(std::string_view name, const Attrs& attrs,
 }
 
 FunctionRef Exporter::Decomposition(const SourceOp& op, absl::FunctionRef<FunctionRef()> make) {
-  std::vector<Known>& known = decompositions_[op.op.def];
+  std::vector<KnownDecomposition>& known = decompositions_[op.op.def];
   std::vector<Type> in = op.in_types();
-  for (const Known& k : known)
+  for (const KnownDecomposition& k : known)
     if (k.in == in && k.attrs == op.attrs()) return k.f;
   known.push_back({op.attrs(), std::move(in), make()});
   return known.back().f;
@@ -353,7 +356,7 @@ absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimi
   // Try the oldest version first. If it lacks something, the module says which version to try next.
   for (int target = 0;;) {
     Exporter exporter(target, limits);
-    TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.Run(program); }));
+    TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.WriteProgram(program); }));
     const int required = exporter.module().required();
     if (required > target) {
       target = required;

@@ -30,31 +30,32 @@ std::string TargetOf(DType dtype, std::string_view real, std::string_view comple
   return absl::StrCat("lapack_", std::string(1, letter), ToAbsl(IsComplex(dtype) ? complex : real),
                       "_ffi");
 }
-uint32_t Letter(Exporter& out, char letter) { return out.module().Int(letter, DType::kU8); }
-Type Batch(const SourceOp& op, DType dtype, const Dims& last = {}) {
+uint32_t LetterAttr(Exporter& out, char letter) { return out.module().Int(letter, DType::kU8); }
+Type BatchType(const SourceOp& op, DType dtype, const Dims& last = {}) {
   Dims shape(op.in_type(0).shape.begin(), op.in_type(0).shape.end() - 2);
   shape.insert(shape.end(), last.begin(), last.end());
   return MakeType(dtype, std::move(shape));
 }
-Type InfoType(const SourceOp& op) { return Batch(op, DType::kS32); }
-std::vector<Type> Plain(const std::vector<Type>& types) {
+Type InfoType(const SourceOp& op) { return BatchType(op, DType::kS32); }
+std::vector<Type> WithoutShardings(const std::vector<Type>& types) {
   std::vector<Type> out;
   for (const Type& t : types) out.push_back(MakeType(t.dtype, t.shape));
   return out;
 }
 // Writes the call of a routine on the op's operands and returns its results.
-ValueIds Routine(Exporter& out, const SourceOp& op, std::string_view real, std::string_view complex,
-                 const std::vector<Type>& results, const NamedAttrs& config) {
-  return out.CustomCall(TargetOf(op.in_type(0).dtype, real, complex), op.in, Plain(op.in_types()),
-                        Plain(results), config);
+ValueIds CallRoutine(Exporter& out, const SourceOp& op, std::string_view real,
+                     std::string_view complex, const std::vector<Type>& results,
+                     const NamedAttrs& config) {
+  return out.CustomCall(TargetOf(op.in_type(0).dtype, real, complex), op.in,
+                        WithoutShardings(op.in_types()), WithoutShardings(results), config);
 }
 // Writes the ops that `make` builds on the results of a call.
-ValueIds Then(Exporter& out, const ValueIds& in, const std::vector<Type>& types,
-              absl::FunctionRef<Results(const Results&)> make) {
+ValueIds WriteOnResults(Exporter& out, const ValueIds& in, const std::vector<Type>& types,
+                        absl::FunctionRef<Results(const Results&)> make) {
   Builder b(Scope{}, "results");
   Results params;
   for (const Type& t : types) params.push_back(b.Param(MakeType(t.dtype, t.shape)));
-  return out.Body(*b.Build(make(params)), in);
+  return out.Inline(*b.Build(make(params)), in);
 }
 // Returns x, or NaNs for the members of the batch whose `info`, LAPACK's result code, is not 0. The
 // leading dims of x are that batch.
@@ -76,34 +77,33 @@ Results KeptUnlessFailed(const Results& in, size_t count) {
 
 // ---- Factorizations. ----------------------------------------------------------------------------
 
-// Returns, along the last dim, the element of x at the place that `here` marks, broadcast to
-// `shape`.
+// Returns the element of x that `here` marks along the last dim, broadcast to `shape`.
 Value Picked(Value here, Value x, const Dims& shape) {
   const int last = x.rank() - 1;
   const Value found = ReduceSum(Select(here, x, FullLike(x, 0)), {last});
   return BroadcastInDim(found, shape, ops::DimsExcept(last, {}));
 }
-Value Places(Value x) { return Iota(x.builder(), DType::kS32, x.shape(), x.rank() - 1); }
+Value Positions(Value x) { return Iota(x.builder(), DType::kS32, x.shape(), x.rank() - 1); }
 // Returns the permutation that results from swapping row i with row pivots[i], one after the other.
 Value PermutationOf(Value pivots, int64_t rows) {
   const int last = pivots.rank() - 1;
   Dims shape = pivots.shape();
   shape[last] = rows;
-  const Type count = MakeType(DType::kS32, {}), of_rows = MakeType(DType::kS32, shape);
-  const std::vector<Type> carry = {count, of_rows, MakeType(DType::kS32, pivots.shape())};
-  Builder is_left(Scope{}, "is_left"), swap(Scope{}, "swap");
+  const Type count = MakeType(DType::kS32, {}), rows_type = MakeType(DType::kS32, shape);
+  const std::vector<Type> carry = {count, rows_type, MakeType(DType::kS32, pivots.shape())};
+  Builder has_next(Scope{}, "is_left"), swap(Scope{}, "swap");
   Results in;
-  for (const Type& t : carry) in.push_back(is_left.Param(t));
-  const FunctionRef predicate =
-      is_left.Build({Compare(in[0], FullLike(in[0], static_cast<double>(pivots.dim(last))), "LT")});
+  for (const Type& t : carry) in.push_back(has_next.Param(t));
+  const FunctionRef predicate = has_next.Build(
+      {Compare(in[0], FullLike(in[0], static_cast<double>(pivots.dim(last))), "LT")});
   in.clear();
   for (const Type& t : carry) in.push_back(swap.Param(t));
-  const Value places = Places(in[1]);
-  const Value of_pivots = Places(in[2]);
-  const Value i_of_pivots = BroadcastInDim(in[0], pivots.shape(), {});
-  const Value j = Picked(Compare(of_pivots, i_of_pivots, "EQ"), in[2], shape);
-  const Value is_i = Compare(places, BroadcastInDim(in[0], shape, {}), "EQ");
-  const Value is_j = Compare(places, j, "EQ");
+  const Value positions = Positions(in[1]);
+  const Value pivot_positions = Positions(in[2]);
+  const Value i_per_pivot = BroadcastInDim(in[0], pivots.shape(), {});
+  const Value j = Picked(Compare(pivot_positions, i_per_pivot, "EQ"), in[2], shape);
+  const Value is_i = Compare(positions, BroadcastInDim(in[0], shape, {}), "EQ");
+  const Value is_j = Compare(positions, j, "EQ");
   const Value at_i = Picked(is_i, in[1], shape);
   const Value at_j = Picked(is_j, in[1], shape);
   const Value next = in[0] + FullLike(in[0], 1);
@@ -117,22 +117,22 @@ Value PermutationOf(Value pivots, int64_t rows) {
 
 ValueIds WriteLu(Exporter& out, const SourceOp& op) {
   const std::vector<Type> types = {op.out_type(0), op.out_type(1), InfoType(op)};
-  const ValueIds found = Routine(out, op, "getrf", "getrf", types, {});
+  const ValueIds found = CallRoutine(out, op, "getrf", "getrf", types, {});
   const int64_t rows = ops::NumRows(op.in_type(0));
-  return Then(out, found, types, [&](const Results& in) -> Results {
+  return WriteOnResults(out, found, types, [&](const Results& in) -> Results {
     const Value pivots = in[1] - FullLike(in[1], 1);
     return {in[0], pivots, PermutationOf(pivots, rows)};
   });
 }
 
 ValueIds WriteGeqrf(Exporter& out, const SourceOp& op) {
-  return Routine(out, op, "geqrf", "geqrf", op.out_types(), {});
+  return CallRoutine(out, op, "geqrf", "geqrf", op.out_types(), {});
 }
 ValueIds WriteGeqp3(Exporter& out, const SourceOp& op) {
-  return Routine(out, op, "geqp3", "geqp3", op.out_types(), {});
+  return CallRoutine(out, op, "geqp3", "geqp3", op.out_types(), {});
 }
 ValueIds WriteHouseholderProduct(Exporter& out, const SourceOp& op) {
-  return Routine(out, op, "orgqr", "ungqr", op.out_types(), {});
+  return CallRoutine(out, op, "orgqr", "ungqr", op.out_types(), {});
 }
 
 // Composes qr of geqrf or geqp3 and householder_product.
@@ -145,8 +145,8 @@ Results ExpandQr(const RuleContext& c) {
   Builder& b = x.builder();
   if (m == 0 || n == 0) {
     const Value none = Zeros(b, MakeType(x.dtype(), c.out_types[0].shape));
-    const Value on = ops::DiagonalMask(none);
-    Results out = {Select(on, FullLike(none, 1), none)};
+    const Value on_diagonal = ops::DiagonalMask(none);
+    Results out = {Select(on_diagonal, FullLike(none, 1), none)};
     for (size_t r = 1; r < c.out_types.size(); ++r)
       out.push_back(Zeros(b, MakeType(c.out_types[r].dtype, c.out_types[r].shape)));
     return out;
@@ -178,26 +178,28 @@ Results ExpandQr(const RuleContext& c) {
   return out;
 }
 ValueIds WriteQr(Exporter& out, const SourceOp& op) {
-  return out.Body(*Expanded(op, ExpandQr), op.in);
+  return out.Inline(*Expanded(op, ExpandQr), op.in);
 }
 
 ValueIds WriteTridiagonalSolve(Exporter& out, const SourceOp& op) {
   std::vector<Type> types = op.in_types();
   const Dims& shape = op.in_type(3).shape;
   types.push_back(MakeType(DType::kS32, Dims(shape.begin(), shape.end() - 2)));
-  const ValueIds found = Routine(out, op, "gtsv", "gtsv", types, {});
-  return Then(out, found, types,
-              [](const Results& in) -> Results { return {UnlessFailed(in[4], in[3])}; });
+  const ValueIds found = CallRoutine(out, op, "gtsv", "gtsv", types, {});
+  return WriteOnResults(out, found, types,
+                        [](const Results& in) -> Results { return {UnlessFailed(in[4], in[3])}; });
 }
 
 // ---- Eigenvalues and singular values. -----------------------------------------------------------
 
 ValueIds WriteEigh(Exporter& out, const SourceOp& op) {
   const std::vector<Type> types = {op.out_type(0), op.out_type(1), InfoType(op)};
-  const ValueIds found = Routine(
-      out, op, "syevd", "heevd", types,
-      {{"mode", Letter(out, 'V')}, {"uplo", Letter(out, op.attrs().Bool("lower") ? 'L' : 'U')}});
-  return Then(out, found, types, [](const Results& in) { return KeptUnlessFailed(in, 2); });
+  const ValueIds found =
+      CallRoutine(out, op, "syevd", "heevd", types,
+                  {{"mode", LetterAttr(out, 'V')},
+                   {"uplo", LetterAttr(out, op.attrs().Bool("lower") ? 'L' : 'U')}});
+  return WriteOnResults(out, found, types,
+                        [](const Results& in) { return KeptUnlessFailed(in, 2); });
 }
 
 // The singular vectors of an empty matrix are the identity.
@@ -210,25 +212,25 @@ Results ExpandEmptySvd(const RuleContext& c) {
       out.push_back(none);
       continue;
     }
-    const Value on = ops::DiagonalMask(none);
-    out.push_back(Select(on, FullLike(none, 1), none));
+    const Value on_diagonal = ops::DiagonalMask(none);
+    out.push_back(Select(on_diagonal, FullLike(none, 1), none));
   }
   return out;
 }
 ValueIds WriteSvd(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
   const int64_t m = ops::NumRows(x), n = ops::NumCols(x), k = std::min(m, n);
-  if (k == 0) return out.Body(*Expanded(op, ExpandEmptySvd), op.in);
+  if (k == 0) return out.Inline(*Expanded(op, ExpandEmptySvd), op.in);
   const bool vectors = op.attrs().Bool("compute_uv"), full = op.attrs().Bool("full_matrices");
   const bool by_qr = op.attrs().Has("algorithm");
-  const std::vector<Type> types = {x, op.out_type(0), Batch(op, x.dtype, {m, full ? m : k}),
-                                   Batch(op, x.dtype, {full ? n : k, n}), InfoType(op)};
+  const std::vector<Type> types = {x, op.out_type(0), BatchType(op, x.dtype, {m, full ? m : k}),
+                                   BatchType(op, x.dtype, {full ? n : k, n}), InfoType(op)};
   const char* const routine = by_qr ? "gesvd" : "gesdd";
-  const ValueIds found = Routine(out, op, routine, routine, types,
-                                 {{"mode", Letter(out, !vectors ? 'N'
-                                                       : full   ? 'A'
-                                                                : 'S')}});
-  return Then(out, found, types, [&](const Results& in) {
+  const ValueIds found = CallRoutine(out, op, routine, routine, types,
+                                     {{"mode", LetterAttr(out, !vectors ? 'N'
+                                                               : full   ? 'A'
+                                                                        : 'S')}});
+  return WriteOnResults(out, found, types, [&](const Results& in) {
     const Results of_svd(in.begin() + 1, in.end());
     return KeptUnlessFailed(of_svd, vectors ? 3 : 1);
   });
@@ -243,11 +245,11 @@ ValueIds WriteEig(Exporter& out, const SourceOp& op) {
   std::vector<Type> types = {MakeType(x.dtype, w.shape)};
   if (!complex) types.push_back(types[0]);
   types.insert(types.end(), {vectors, vectors, InfoType(op)});
-  const uint32_t of_left = Letter(out, left ? 'V' : 'N');
-  const ValueIds found =
-      Routine(out, op, "geev", "geev", types,
-              {{"compute_left", of_left}, {"compute_right", Letter(out, right ? 'V' : 'N')}});
-  return Then(out, found, types, [&](const Results& in) {
+  const uint32_t left_letter = LetterAttr(out, left ? 'V' : 'N');
+  const ValueIds found = CallRoutine(
+      out, op, "geev", "geev", types,
+      {{"compute_left", left_letter}, {"compute_right", LetterAttr(out, right ? 'V' : 'N')}});
+  return WriteOnResults(out, found, types, [&](const Results& in) {
     const size_t next = complex ? 1 : 2;
     Results results = {complex ? in[0] : Complex(in[0], in[1])};
     if (left) results.push_back(in[next]);
@@ -261,15 +263,15 @@ ValueIds WriteEig(Exporter& out, const SourceOp& op) {
 ValueIds WriteSchur(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
   const bool vectors = op.attrs().Bool("compute_schur_vectors");
-  const Type w = Batch(op, x.dtype, {ops::NumCols(x)}), info = InfoType(op);
+  const Type w = BatchType(op, x.dtype, {ops::NumCols(x)}), info = InfoType(op);
   std::vector<Type> types = {x, x, w};
   if (!IsComplex(x.dtype)) types.push_back(w);
   types.insert(types.end(), {info, info});
-  const uint32_t mode = Letter(out, vectors ? 'V' : 'N');
+  const uint32_t mode = LetterAttr(out, vectors ? 'V' : 'N');
   const ValueIds found =
-      Routine(out, op, "gees", "gees", types, {{"mode", mode}, {"sort", Letter(out, 'N')}});
-  return Then(out, found, types,
-              [&](const Results& in) { return KeptUnlessFailed(in, vectors ? 2 : 1); });
+      CallRoutine(out, op, "gees", "gees", types, {{"mode", mode}, {"sort", LetterAttr(out, 'N')}});
+  return WriteOnResults(out, found, types,
+                        [&](const Results& in) { return KeptUnlessFailed(in, vectors ? 2 : 1); });
 }
 
 ValueIds WriteHessenberg(Exporter& out, const SourceOp& op) {
@@ -277,16 +279,16 @@ ValueIds WriteHessenberg(Exporter& out, const SourceOp& op) {
   types.push_back(InfoType(op));
   const int64_t n = ops::NumCols(op.in_type(0));
   const uint32_t high = out.module().Int(n, DType::kS32);
-  ValueIds found = Routine(out, op, "gehrd", "gehrd", types,
-                           {{"high", high}, {"low", out.module().Int(1, DType::kS32)}});
+  ValueIds found = CallRoutine(out, op, "gehrd", "gehrd", types,
+                               {{"high", high}, {"low", out.module().Int(1, DType::kS32)}});
   found.pop_back();
   return found;
 }
 ValueIds WriteTridiagonal(Exporter& out, const SourceOp& op) {
   std::vector<Type> types = op.out_types();
   types.push_back(InfoType(op));
-  ValueIds found = Routine(out, op, "sytrd", "hetrd", types,
-                           {{"uplo", Letter(out, op.attrs().Bool("lower") ? 'L' : 'U')}});
+  ValueIds found = CallRoutine(out, op, "sytrd", "hetrd", types,
+                               {{"uplo", LetterAttr(out, op.attrs().Bool("lower") ? 'L' : 'U')}});
   found.pop_back();
   return found;
 }

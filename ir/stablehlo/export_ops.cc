@@ -84,7 +84,7 @@ ValueIds WriteCompare(Exporter& out, const SourceOp& op) {
 // ---- Ops in terms of other ops. -----------------------------------------------------------------
 template <ExpandFn kExpand>
 ValueIds WriteExpanded(Exporter& out, const SourceOp& op) {
-  return out.Body(*Expanded(op, kExpand), op.in);
+  return out.Inline(*Expanded(op, kExpand), op.in);
 }
 template <ExpandFn kExpand>
 ValueIds WriteComposite(Exporter& out, const SourceOp& op) {
@@ -120,8 +120,8 @@ std::string_view CombinerOf(ReduceKind kind) {
   }
 }
 // Writes an op whose region combines two scalars, with an attribute `dimensions` or a window.
-ValueIds EmitCombining(Exporter& out, const SourceOp& op, std::string_view name, ValueIds in,
-                       const NamedAttrs& attrs) {
+ValueIds EmitWithCombiner(Exporter& out, const SourceOp& op, std::string_view name, ValueIds in,
+                          const NamedAttrs& attrs) {
   const Type scalar = ScalarOf(op.in_type(0));
   const auto combine = [&](const ValueIds& args) -> ValueIds {
     return {out.Emit1(CombinerOf(op.op.def->reduce), args, scalar)};
@@ -130,8 +130,8 @@ ValueIds EmitCombining(Exporter& out, const SourceOp& op, std::string_view name,
 }
 ValueIds WriteReduction(Exporter& out, const SourceOp& op) {
   const uint32_t init = out.Constant(IdentityOf(*op.op.def, op.in_type(0).dtype));
-  return EmitCombining(out, op, "reduce", {op.in[0], init},
-                       {{"dimensions", out.module().Ints(op.attrs().Ints("dimensions"))}});
+  return EmitWithCombiner(out, op, "reduce", {op.in[0], init},
+                          {{"dimensions", out.module().Ints(op.attrs().Ints("dimensions"))}});
 }
 // A cumulative op is a window over all elements before, or after, each element. A sum starts at -0,
 // so that an element -0 stays -0.
@@ -148,25 +148,25 @@ ValueIds WriteCumulative(Exporter& out, const SourceOp& op) {
   window[dim] = n;
   padding[2 * dim + (op.attrs().Bool("reverse") ? 1 : 0)] = n - 1;
   Module& m = out.module();
-  return EmitCombining(out, op, "reduce_window", {op.in[0], init},
-                       {{"base_dilations", m.Ints(ones)},
-                        {"padding", m.Ints(padding, {x.rank(), 2})},
-                        {"window_dilations", m.Ints(ones)},
-                        {"window_dimensions", m.Ints(window)},
-                        {"window_strides", m.Ints(ones)}});
+  return EmitWithCombiner(out, op, "reduce_window", {op.in[0], init},
+                          {{"base_dilations", m.Ints(ones)},
+                           {"padding", m.Ints(padding, {x.rank(), 2})},
+                           {"window_dilations", m.Ints(ones)},
+                           {"window_dimensions", m.Ints(window)},
+                           {"window_strides", m.Ints(ones)}});
 }
 // Writes an op with a computation that StableHLO has under `name`.
-ValueIds EmitComputing(Exporter& out, const SourceOp& op, std::string_view name,
-                       const NamedAttrs& attrs) {
+ValueIds EmitWithComputation(Exporter& out, const SourceOp& op, std::string_view name,
+                             const NamedAttrs& attrs) {
   const Function& f = *op.op.regions[0];
-  const auto body = [&](const ValueIds& args) { return out.Body(f, args); };
+  const auto body = [&](const ValueIds& args) { return out.Inline(f, args); };
   return out.Emit(name, op.in, op.out_types(), attrs, {{f.param_types(), body}});
 }
 ValueIds WriteReduce(Exporter& out, const SourceOp& op) {
-  return EmitComputing(out, op, "reduce", AttrsOf(out, op));
+  return EmitWithComputation(out, op, "reduce", AttrsOf(out, op));
 }
 ValueIds WriteSortBy(Exporter& out, const SourceOp& op) {
-  return EmitComputing(out, op, "sort", AttrsOf(out, op));
+  return EmitWithComputation(out, op, "sort", AttrsOf(out, op));
 }
 
 ValueIds WriteConvolution(Exporter& out, const SourceOp& op) {
@@ -211,9 +211,9 @@ ValueIds WriteGather(Exporter& out, const SourceOp& op) {
 // StableHLO drops a window that is not within the operand, so the mode "clip" must be expanded.
 ValueIds WriteScatter(Exporter& out, const SourceOp& op) {
   if (HasMode(op, "clip")) return WriteExpanded<ExpandClippedScatter>(out, op);
-  if (!op.op.regions.empty()) return EmitComputing(out, op, "scatter", AttrsOf(out, op));
+  if (!op.op.regions.empty()) return EmitWithComputation(out, op, "scatter", AttrsOf(out, op));
   if (op.op.def->reduce != ReduceKind::kNone)
-    return EmitCombining(out, op, "scatter", op.in, AttrsOf(out, op));
+    return EmitWithCombiner(out, op, "scatter", op.in, AttrsOf(out, op));
   const Type scalar = ScalarOf(op.in_type(0));
   const auto update = [](const ValueIds& args) -> ValueIds { return {args[1]}; };
   return out.Emit("scatter", op.in, op.out_types(), AttrsOf(out, op), {{{scalar, scalar}, update}});
@@ -231,18 +231,18 @@ ValueIds Concat(ValueIds a, const ValueIds& b) {
 }
 
 ValueIds WriteWhile(Exporter& out, const SourceOp& op) {
-  const auto of_predicate = static_cast<size_t>(op.attrs().Int("num_predicate_consts"));
-  const auto of_body = static_cast<size_t>(op.attrs().Int("num_body_consts"));
-  const ValueIds predicate_consts = Slice(op.in, 0, of_predicate);
-  const ValueIds body_consts = Slice(op.in, of_predicate, of_body);
-  const size_t num_consts = of_predicate + of_body;
+  const auto num_predicate_consts = static_cast<size_t>(op.attrs().Int("num_predicate_consts"));
+  const auto num_body_consts = static_cast<size_t>(op.attrs().Int("num_body_consts"));
+  const ValueIds predicate_consts = Slice(op.in, 0, num_predicate_consts);
+  const ValueIds body_consts = Slice(op.in, num_predicate_consts, num_body_consts);
+  const size_t num_consts = num_predicate_consts + num_body_consts;
   const ValueIds carry = Slice(op.in, num_consts, op.in.size() - num_consts);
   // A region of StableHLO refers directly to the outside values that it uses.
   const auto predicate = [&](const ValueIds& args) {
-    return out.Body(*op.op.regions[0], Concat(predicate_consts, args));
+    return out.Inline(*op.op.regions[0], Concat(predicate_consts, args));
   };
   const auto body = [&](const ValueIds& args) {
-    return out.Body(*op.op.regions[1], Concat(body_consts, args));
+    return out.Inline(*op.op.regions[1], Concat(body_consts, args));
   };
   const std::vector<Type> types = op.out_types();
   return out.Emit("while", carry, types, {}, {{types, predicate}, {types, body}});
@@ -260,7 +260,7 @@ ValueIds WriteCase(Exporter& out, const SourceOp& op) {
   std::vector<std::function<ValueIds(const ValueIds&)>> bodies;
   for (const FunctionRef& branch : op.op.regions)
     bodies.emplace_back(
-        [&out, &operands, f = branch.get()](const ValueIds&) { return out.Body(*f, operands); });
+        [&out, &operands, f = branch.get()](const ValueIds&) { return out.Inline(*f, operands); });
   std::vector<Exporter::Region> branches;
   for (const auto& body : bodies) branches.push_back({{}, body});
   return out.Emit("case", {index}, op.out_types(), {}, branches);
@@ -319,12 +319,12 @@ ValueIds WriteScan(Exporter& out, const SourceOp& op) {
                                        row, {{"slice_sizes", m.Ints(row.shape)}});
       in.push_back(out.Emit1("reshape", {slice}, f.type(static_cast<ValueId>(in.size()))));
     }
-    const ValueIds got = out.Body(f, in);
+    const ValueIds body_results = out.Inline(f, in);
     ValueIds next = {out.Emit1("add", {args[0], step}, counter)};
-    next = Concat(next, Slice(got, 0, num_carry));
+    next = Concat(next, Slice(body_results, 0, num_carry));
     for (size_t y = 0; y < num_ys; ++y) {
       const Type& all = op.out_type(num_carry + y);
-      const uint32_t row = out.Emit1("reshape", {got[num_carry + y]}, row_of(all));
+      const uint32_t row = out.Emit1("reshape", {body_results[num_carry + y]}, row_of(all));
       const uint32_t before = args[1 + num_carry + y];
       next.push_back(
           out.Emit1("dynamic_update_slice", Concat({before, row}, offsets(at, all.rank())), all));
@@ -343,7 +343,7 @@ ValueIds WriteBody(Exporter& out, const SourceOp& op, const DataFlow& flow) {
   const Function& f = *op.op.regions[0];
   ValueIds args(f.num_params), results(op.num_results());
   for (const DataFlowEdge& edge : flow.regions[0].operands) args[edge.inner] = op.in[edge.outer];
-  const ValueIds inner = out.Body(f, args);
+  const ValueIds inner = out.Inline(f, args);
   for (const DataFlowEdge& edge : flow.regions[0].results) results[edge.outer] = inner[edge.inner];
   return results;
 }

@@ -21,8 +21,8 @@ ValueIds WriteConstraint(Exporter& out, const SourceOp& op) {
 }
 
 // Returns the shardings at a boundary. Unless all axes are manual, dims stay open for the planner.
-uint32_t Boundary(Exporter& out, std::vector<PartitionSpec> specs, const std::vector<Type>& types,
-                  bool all_manual) {
+uint32_t BoundaryShardings(Exporter& out, std::vector<PartitionSpec> specs,
+                           const std::vector<Type>& types, bool all_manual) {
   ValueIds each;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!all_manual) specs[i].open.assign(types[i].rank(), true);
@@ -36,9 +36,10 @@ ValueIds WriteManualComputation(Exporter& out, const SourceOp& op) {
   for (const std::string& axis : MeshOf(op).AxesOfType(AxisType::kAuto))
     if (f.scope.mesh.IsManual(axis)) manual.push_back(axis);
   const bool all = f.scope.mesh.AxesOfType(AxisType::kAuto).empty();
-  const uint32_t in = Boundary(out, op.attrs().Specs("in_specs"), op.in_types(), all);
-  const uint32_t results = Boundary(out, op.attrs().Specs("out_specs"), op.out_types(), all);
-  const auto body = [&](const ValueIds& args) { return out.Body(f, args); };
+  const uint32_t in = BoundaryShardings(out, op.attrs().Specs("in_specs"), op.in_types(), all);
+  const uint32_t results =
+      BoundaryShardings(out, op.attrs().Specs("out_specs"), op.out_types(), all);
+  const auto body = [&](const ValueIds& args) { return out.Inline(f, args); };
   const Exporter::ShardyRegion region{{f.param_types(), body}, f.result_types()};
   return out.EmitShardy("manual_computation", op.in, op.in_types(), op.out_types(),
                         {{"in_shardings", in},
@@ -94,8 +95,8 @@ ValueIds WriteReduceScatter(Exporter& out, const SourceOp& op) {
   if (!IsTiled(op)) part.shape.insert(part.shape.begin() + dim, 1);
   Module::NamedAttrs attrs = GroupAttrs(out, op);
   attrs.emplace_back("scatter_dimension", out.module().Int(dim));
-  const uint32_t got = EmitReducing(out, op, "reduce_scatter", part, attrs);
-  return {Reshaped(out, got, part, op.out_type().shape)};
+  const uint32_t exchanged_part = EmitReducing(out, op, "reduce_scatter", part, attrs);
+  return {Reshaped(out, exchanged_part, part, op.out_type().shape)};
 }
 ValueIds WriteAllToAll(Exporter& out, const SourceOp& op) {
   int64_t split = op.attrs().Int("split_dimension"), concat = op.attrs().Int("concat_dimension");
@@ -112,13 +113,13 @@ ValueIds WriteAllToAll(Exporter& out, const SourceOp& op) {
   const uint32_t in = Reshaped(out, op.in[0], op.in_type(0), whole);
   Module& m = out.module();
   const Type type = WithShape(op.out_type(), exchanged);
-  const uint32_t got = out.Emit1("all_to_all", {in}, type,
-                                 {{"channel_id", m.Int(1)},
-                                  {"concat_dimension", m.Int(concat)},
-                                  {"replica_groups", GroupsOf(out, op)},
-                                  {"split_count", m.Int(parts)},
-                                  {"split_dimension", m.Int(split)}});
-  return {Reshaped(out, got, type, op.out_type().shape)};
+  const uint32_t exchanged_part = out.Emit1("all_to_all", {in}, type,
+                                            {{"channel_id", m.Int(1)},
+                                             {"concat_dimension", m.Int(concat)},
+                                             {"replica_groups", GroupsOf(out, op)},
+                                             {"split_count", m.Int(parts)},
+                                             {"split_dimension", m.Int(split)}});
+  return {Reshaped(out, exchanged_part, type, op.out_type().shape)};
 }
 ValueIds WritePermute(Exporter& out, const SourceOp& op) {
   const Mesh& mesh = MeshOf(op);
@@ -137,7 +138,7 @@ ValueIds WritePermute(Exporter& out, const SourceOp& op) {
 }
 
 // Computes (partition_id / stride) % size for each axis, as JAX does.
-uint32_t PlaceAlong(Exporter& out, const SourceOp& op) {
+uint32_t IndexAlongAxes(Exporter& out, const SourceOp& op) {
   const Mesh& mesh = MeshOf(op);
   const Type word = MakeType(DType::kU32, {}), type = op.out_type();
   uint32_t position = kNone;
@@ -164,14 +165,14 @@ uint32_t PlaceAlong(Exporter& out, const SourceOp& op) {
 // XLA has no partition_id in code that it partitions itself. There it is computed inside a manual
 // computation over all axes, as JAX does.
 ValueIds WriteAxisIndex(Exporter& out, const SourceOp& op) {
-  const AxisList rest = MeshOf(op).AxesOfType(AxisType::kAuto);
-  if (rest.empty()) return {PlaceAlong(out, op)};
+  const AxisList auto_axes = MeshOf(op).AxesOfType(AxisType::kAuto);
+  if (auto_axes.empty()) return {IndexAlongAxes(out, op)};
   Module& m = out.module();
-  const auto body = [&](const ValueIds&) -> ValueIds { return {PlaceAlong(out, op)}; };
+  const auto body = [&](const ValueIds&) -> ValueIds { return {IndexAlongAxes(out, op)}; };
   const Exporter::ShardyRegion region{{{}, body}, op.out_types()};
   return out.EmitShardy("manual_computation", {}, {}, op.out_types(),
                         {{"in_shardings", m.Shardings({})},
-                         {"manual_axes", m.ManualAxes(rest)},
+                         {"manual_axes", m.ManualAxes(auto_axes)},
                          {"out_shardings", m.Shardings({m.Sharding({}, 0)})}},
                         &region);
 }

@@ -40,7 +40,7 @@ class Exporter {
   Exporter(int target, const ReadLimits& limits) : module_(target), limits_(limits) {}
 
   // Writes the program. Throws StatusException.
-  void Run(const Program& program);
+  void WriteProgram(const Program& program);
   Module& module() { return module_; }
 
   // A region of an op: its params, and a function that writes its ops and returns its results.
@@ -48,7 +48,7 @@ class Exporter {
     std::vector<Type> params;
     absl::FunctionRef<ValueIds(const ValueIds& args)> write;
   };
-  // A region of an op of Shardy, which also states the types of its results.
+  // A region of an op of Shardy. Such a region also states the types of its results.
   struct ShardyRegion {
     Region region;
     std::vector<Type> results;
@@ -79,11 +79,11 @@ class Exporter {
   uint32_t Groups(const Mesh& mesh, const AxisList& axes);
 
   // Writes the ops of `f` with these arguments, and returns its results.
-  ValueIds Body(const Function& f, const ValueIds& args);
+  ValueIds Inline(const Function& f, const ValueIds& args);
   // Writes a call of `f`. The function itself is written once.
   ValueIds Call(const FunctionRef& f, const ValueIds& args);
-  // Writes a composite of this name with this decomposition. Only those of `attrs` that are
-  // integers, booleans or dtypes are kept.
+  // Writes a composite of this name with this decomposition. Keeps only the `attrs` that are
+  // integers, booleans or dtypes.
   ValueIds Composite(std::string_view name, const Attrs& attrs, const FunctionRef& decomposition,
                      const ValueIds& args);
   // Returns the decomposition of a composite. `make` is called once for all equal ops.
@@ -93,17 +93,17 @@ class Exporter {
 
  private:
   void RegisterLocations(const Function& f);
-  // Like Module::Begin with the current location. Throws if the limits of a reader are reached.
-  uint32_t Begin(std::string_view dialect, std::string_view name,
-                 absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
-                 const Module::NamedAttrs& attrs, size_t num_regions = 0);
+  // Like Module::BeginOp with the current location. Throws if the limits of a reader are reached.
+  uint32_t BeginOp(std::string_view dialect, std::string_view name,
+                   absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
+                   const Module::NamedAttrs& attrs, size_t num_regions = 0);
   // Writes a cast of the value to another type.
   uint32_t Cast(uint32_t value, uint32_t type);
   // `program` is the program whose entry the function is, or null.
   void WriteFunction(const Function& f, std::string_view name, const Program* program);
   // Returns the list of the attributes that each value carries: a name and a sharding.
-  uint32_t Carried(const std::vector<Type>& types, const std::vector<std::string>& names,
-                   const std::vector<std::optional<PartitionSpec>>& shardings);
+  uint32_t CarriedAttrs(const std::vector<Type>& types, const std::vector<std::string>& names,
+                        const std::vector<std::optional<PartitionSpec>>& shardings);
   ValueIds WriteOp(const SourceOp& op);
   // Returns the name under which the module contains `f`. A new function gets a name like `hint`.
   std::string NameOf(const FunctionRef& f, std::string_view hint);
@@ -114,14 +114,14 @@ class Exporter {
   Site site_;
   // Functions that are called, in the order in which they will be written.
   std::deque<std::pair<FunctionRef, std::string>> called_;
-  std::map<FunctionRef, std::string> names_;
-  struct Known {
+  std::map<FunctionRef, std::string> names_;  // names of called functions
+  struct KnownDecomposition {
     Attrs attrs;
     std::vector<Type> in;
     FunctionRef f;
   };
-  std::map<const OpDef*, std::vector<Known>> decompositions_;
-  std::set<const Function*> located_;
+  std::map<const OpDef*, std::vector<KnownDecomposition>> decompositions_;
+  std::set<const Function*> located_;    // functions whose locations are registered
   std::map<AxisList, uint32_t> groups_;  // groups on the program's mesh
 };
 

@@ -16,7 +16,7 @@
 
 namespace tessera::ir::stablehlo {
 
-std::vector<Value> Importer::Run(const RawRegion& region) {
+std::vector<Value> Importer::EmitRegion(const RawRegion& region) {
   const std::vector<RawOp>& ops = a_.code.ops;
   uint32_t next = region.begin;
   for (uint32_t i = next; i < region.end; i = next) {
@@ -25,8 +25,8 @@ std::vector<Value> Importer::Run(const RawRegion& region) {
     const bool last = op.end == region.end;
     const OpForm& form = a_.form(op);
     if ((form.name == "return") != last) Malformed("a region", "does not end with its return");
-    if (OnShards::BeginsAt(a_, i)) {
-      next = RunOnShards(i, region.end);
+    if (ShardCodeImporter::BeginsAt(a_, i)) {
+      next = EmitOpsOnShards(i, region.end);
       continue;
     }
     if (last) {
@@ -62,18 +62,18 @@ std::vector<Value> Importer::Emit(uint32_t index) {
     reader.NotSupported(why.empty() ? "is an op that Tessera lacks" : why);
   }
   const auto is_array = [&](uint32_t value) { return IsArray(a_, type_of(value)); };
-  const absl::Span<const uint32_t> given = Slice(a_.code.operands, op.operands);
-  const bool of_arrays = std::all_of(given.begin(), given.end(), is_array);
-  if (!of_arrays && !TakesTuples(form.name)) reader.NotSupported("is of a tuple or a token");
+  const absl::Span<const uint32_t> operand_ids = Slice(a_.code.operands, op.operands);
+  const bool all_arrays = std::all_of(operand_ids.begin(), operand_ids.end(), is_array);
+  if (!all_arrays && !TakesTuples(form.name)) reader.NotSupported("is of a tuple or a token");
   const auto is_quantized = [&](uint32_t value) { return IsQuantized(a_, type_of(value)); };
-  bool quantized = std::any_of(given.begin(), given.end(), is_quantized);
+  bool quantized = std::any_of(operand_ids.begin(), operand_ids.end(), is_quantized);
   for (uint32_t r = 0; r < op.results.size; ++r) quantized |= is_quantized(op.results.begin + r);
   std::vector<Value> values = quantized ? ImportQuantized(reader, *row) : row->import(reader);
   if (op.regions.size > 0 && reader.regions_read_ == 0) reader.Malformed("has regions");
   std::vector<Type> declared;
   for (uint32_t r = 0; r < op.results.size; ++r)
-    for (Type& type : ArraysOf(a_, type_of(op.results.begin + r),
-                               absl::StrCat(ToAbsl(form.name), ": result ", r)))
+    for (Type& type : ArrayTypesOf(a_, type_of(op.results.begin + r),
+                                   absl::StrCat(ToAbsl(form.name), ": result ", r)))
       declared.push_back(std::move(type));
   if (values.size() != declared.size())
     reader.Malformed(absl::StrCat("has ", declared.size(), " results, and gives ", values.size()));
@@ -113,14 +113,15 @@ absl::Status AddNames(const Artifact& artifact, Program* program) {
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact) {
   Program program;
   TESSERA_RETURN_IF_ERROR(
-      CatchStatus([&] { program = Importer(artifact, /*for_host=*/nullptr).Main(); }));
+      CatchStatus([&] { program = Importer(artifact, /*for_host=*/nullptr).ImportMain(); }));
   TESSERA_RETURN_IF_ERROR(AddNames(artifact, &program));
   return program;
 }
 
 absl::StatusOr<HostProgram> ImportForHost(const Artifact& artifact) {
   HostProgram out;
-  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { out.program = Importer(artifact, &out).Main(); }));
+  TESSERA_RETURN_IF_ERROR(
+      CatchStatus([&] { out.program = Importer(artifact, &out).ImportMain(); }));
   TESSERA_RETURN_IF_ERROR(AddNames(artifact, &out.program));
   return out;
 }

@@ -21,7 +21,7 @@ Value Stacked(Value a, Value b) {
 }
 
 // Converts between complex numbers: each part is cut in two, or is made of two.
-Value OfComplex(Value x, DType dtype) {
+Value BitcastComplex(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   if (dtype == DType::kC64) {
     const Value re = BitcastConvert(Real(x), DType::kF32);
@@ -41,22 +41,22 @@ Value OfComplex(Value x, DType dtype) {
 }
 
 // Returns the unsigned dtype with at least this many bits that can be computed with.
-DType Unsigned(int bits) {
+DType UnsignedDType(int bits) {
   return bits <= 8 ? DType::kU8 : bits == 16 ? DType::kU16 : bits == 32 ? DType::kU32 : DType::kU64;
 }
 // Returns the position of each bit along the last dim.
-Value Places(Value like) {
+Value BitPositions(Value like) {
   return Iota(like.builder(), like.dtype(), like.shape(), like.rank() - 1);
 }
 Value FromBits(Value bits, DType dtype) {
-  const DType number = Unsigned(BitWidth(dtype));
+  const DType number = UnsignedDType(BitWidth(dtype));
   const Value wide = Convert(bits, number);
-  const Value sum = ReduceSum(ShiftLeft(wide, Places(wide)), {wide.rank() - 1});
+  const Value sum = ReduceSum(ShiftLeft(wide, BitPositions(wide)), {wide.rank() - 1});
   if (BitWidth(dtype) < 8) return Convert(sum, dtype);
   return number == dtype ? sum : BitcastConvert(sum, dtype);
 }
 Value ToBits(Value x) {
-  const DType number = Unsigned(BitWidth(x.dtype()));
+  const DType number = UnsignedDType(BitWidth(x.dtype()));
   const int bits = BitWidth(x.dtype());
   const Value whole = bits < 8              ? Convert(x, number)
                       : number == x.dtype() ? x
@@ -66,7 +66,7 @@ Value ToBits(Value x) {
   std::vector<int64_t> dims(x.rank());
   for (size_t d = 0; d < dims.size(); ++d) dims[d] = static_cast<int64_t>(d);
   const Value spread = BroadcastInDim(whole, shape, dims);
-  const Value shifted = ShiftRightLogical(spread, Places(spread));
+  const Value shifted = ShiftRightLogical(spread, BitPositions(spread));
   const Value lowest = And(shifted, FullLike(shifted, 1));
   return Compare(lowest, FullLike(lowest, 0), "NE");
 }
@@ -85,7 +85,7 @@ std::vector<Value> ImportBitcast(const OpReader& op) {
   if (IsComplex(from) && IsComplex(to)) {
     constexpr int64_t kHalves = 2;
     if (from == DType::kC64 && to == DType::kC128) need_parts(x, kHalves);
-    return {OfComplex(x, to)};
+    return {BitcastComplex(x, to)};
   }
   if (from == DType::kBool && to == DType::kBool) return {x};
   if (IsComplex(from) || IsComplex(to))

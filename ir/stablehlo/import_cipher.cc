@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kName = "threefry2x32";
 
 // The hash of the function's text as JAX 0.10.2 writes it, in the form of NormalText.
-constexpr std::string_view kRolled =
+constexpr std::string_view kCipherTextHash =
     "e053436cee4e22d0090868b9c8bb11d69826252b4fa858c0910ce16e5c2a465e";
 
 // Removes the numbers that distinguish functions of one name ("closed_call_7").
@@ -50,7 +50,7 @@ bool IsJaxCipher(const Function& f) {
   if (f.name.substr(0, kName.size()) != kName || f.num_params != 4 || f.results.size() != 2 ||
       f.types[3].rank() == 0)
     return false;
-  return Sha256Hex(NormalText(f, f.types[3])) == kRolled;
+  return Sha256Hex(NormalText(f, f.types[3])) == kCipherTextHash;
 }
 
 std::vector<Value> EmitCipher(const std::vector<Value>& in) {

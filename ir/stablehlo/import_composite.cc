@@ -9,7 +9,7 @@ namespace tessera::ir::stablehlo {
 namespace {
 
 // Returns an attribute of a composite as an attribute of the op, or nullopt if its kind differs.
-std::optional<AttrValue> ValueOf(const Artifact& a, uint32_t attr, tessera::ir::AttrKind kind) {
+std::optional<AttrValue> AttrValueOf(const Artifact& a, uint32_t attr, tessera::ir::AttrKind kind) {
   const Attr& value = a.attrs[attr];
   switch (kind) {
     case tessera::ir::AttrKind::kInt:
@@ -35,7 +35,7 @@ std::optional<Attrs> AttrsOf(const Artifact& a, uint32_t dictionary, const OpDef
     const uint32_t attr = InDictionary(a, dictionary, spec.name);
     if (attr == kNone && !spec.required) continue;
     if (attr == kNone) return std::nullopt;
-    std::optional<AttrValue> value = ValueOf(a, attr, spec.kind);
+    std::optional<AttrValue> value = AttrValueOf(a, attr, spec.kind);
     if (!value) return std::nullopt;
     attrs.Set(spec.name, *std::move(value));
   }
@@ -43,32 +43,32 @@ std::optional<Attrs> AttrsOf(const Artifact& a, uint32_t dictionary, const OpDef
 }
 
 // An op and its attributes; `def` is null if the composite is not one of ours.
-struct Named {
+struct OpAndAttrs {
   const OpDef* def = nullptr;
   Attrs attrs;
 };
-std::optional<Named> OwnOf(const OpReader& op, std::string_view name) {
+std::optional<OpAndAttrs> TesseraOpOf(const OpReader& op, std::string_view name) {
   const OpDef* const def = FindOp(name);
   if (def == nullptr || !def->regions.empty() || def->lowering == Lowering::kCollective ||
       (def->num_operands != kAnyNumber && def->num_operands != op.num_operands()))
     return std::nullopt;
   std::optional<Attrs> attrs = AttrsOf(op.artifact(), op.Find("composite_attributes"), *def);
   if (!attrs) return std::nullopt;
-  return Named{def, *std::move(attrs)};
+  return OpAndAttrs{def, *std::move(attrs)};
 }
 // Returns the op for the k largest elements along the last dim.
-std::optional<Named> TopKOf(const OpReader& op) {
+std::optional<OpAndAttrs> TopKOf(const OpReader& op) {
   const Artifact& a = op.artifact();
   const uint32_t dictionary = op.Find("composite_attributes");
   const uint32_t k = InDictionary(a, dictionary, "k");
   // With other attributes the composite would mean something else.
   if (k == kNone || a.attrs[dictionary].refs.size != 2 || op.in.size() != 1 || op.in[0].rank() == 0)
     return std::nullopt;
-  std::optional<AttrValue> value = ValueOf(a, k, tessera::ir::AttrKind::kInt);
+  std::optional<AttrValue> value = AttrValueOf(a, k, tessera::ir::AttrKind::kInt);
   if (!value) return std::nullopt;
   Attrs attrs = {{"dimension", int64_t{op.in[0].rank() - 1}}};
   attrs.Set("k", *std::move(value));
-  return Named{&ops::kTopK, std::move(attrs)};
+  return OpAndAttrs{&ops::kTopK, std::move(attrs)};
 }
 
 }  // namespace
@@ -76,9 +76,9 @@ std::optional<Named> TopKOf(const OpReader& op) {
 std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op) {
   constexpr std::string_view kOwn = "tessera.";
   const std::string_view name = op.Text("name");
-  std::optional<Named> known;
+  std::optional<OpAndAttrs> known;
   if (name.substr(0, kOwn.size()) == kOwn) {
-    known = OwnOf(op, name.substr(kOwn.size()));
+    known = TesseraOpOf(op, name.substr(kOwn.size()));
   } else if (name == "chlo.top_k") {
     known = TopKOf(op);
   }

@@ -17,17 +17,17 @@ namespace {
 
 using Results = std::vector<Value>;
 
-uint32_t Configured(const OpReader& op, std::string_view name) {
+uint32_t ConfigAttr(const OpReader& op, std::string_view name) {
   const Artifact& a = op.artifact();
   const uint32_t attr = InDictionary(a, InDictionary(a, op.carried(), "mhlo.backend_config"), name);
   if (attr == kNone) op.Malformed(absl::StrCat("has no ", ToAbsl(name), " in mhlo.backend_config"));
   return attr;
 }
 char Letter(const OpReader& op, std::string_view name) {
-  return static_cast<char>(IntOf(op.artifact(), Configured(op, name), op.What()));
+  return static_cast<char>(IntOf(op.artifact(), ConfigAttr(op, name), op.Name()));
 }
 // Returns whether the letter is `yes`. Throws if it is neither `yes` nor `no`.
-bool Is(const OpReader& op, std::string_view name, char yes, char no) {
+bool IsLetter(const OpReader& op, std::string_view name, char yes, char no) {
   const char letter = Letter(op, name);
   if (letter != yes && letter != no)
     op.Malformed(absl::StrCat("has ", ToAbsl(name), " ", static_cast<int>(letter), "; expected ",
@@ -40,7 +40,7 @@ char TypeLetter(std::string_view target) { return target[kBegin.size()]; }
 
 // Checks the numbers of operands and results, and that the operands are matrices of the type in the
 // target.
-void Need(const OpReader& op, int operands, int results) {
+void CheckOperands(const OpReader& op, int operands, int results) {
   if (op.num_operands() != operands || op.num_results() != results)
     op.Malformed(absl::StrCat("has ", op.num_operands(), " operands and ", op.num_results(),
                               " results; expected ", operands, " and ", results));
@@ -56,10 +56,10 @@ void Need(const OpReader& op, int operands, int results) {
 }
 bool IsComplexOp(const OpReader& op) { return IsComplex(op.in[0].dtype()); }
 // Returns zeros for a result that is not used and, as the op says, not computed.
-Value Unused(const OpReader& op, int result) { return Zeros(op.b(), op.ResultType(result)); }
+Value UnusedResult(const OpReader& op, int result) { return Zeros(op.b(), op.ResultType(result)); }
 
 // Returns 1 for each matrix whose result begins with a NaN, as the results of our ops do after a
-// failure. The last `last` dims of x are one such result.
+// failure. The result of one matrix lies along the last `last` dims of x.
 Value InfoOf(Value x, int last) {
   Dims batch(x.shape().begin(), x.shape().end() - last);
   if (x.type().num_elements() == 0) return Zeros(x.builder(), MakeType(DType::kS32, batch));
@@ -71,14 +71,14 @@ Value InfoOf(Value x, int last) {
 }
 
 Results Potrf(const OpReader& op) {
-  Need(op, 1, 2);
-  const Value l = Cholesky(op.in[0], Is(op, "uplo", 'L', 'U'));
+  CheckOperands(op, 1, 2);
+  const Value l = Cholesky(op.in[0], IsLetter(op, "uplo", 'L', 'U'));
   return {l, InfoOf(l, 2)};
 }
 
 // The info of getrf is the position of the first zero on the diagonal of u, counted from 1.
 Results Getrf(const OpReader& op) {
-  Need(op, 1, 3);
+  CheckOperands(op, 1, 3);
   const LuResult out = Lu(op.in[0]);
   Builder& b = op.b();
   const int dim = out.pivots.rank() - 1;
@@ -100,31 +100,31 @@ Results Getrf(const OpReader& op) {
 }
 
 Results GeqrfOf(const OpReader& op) {
-  Need(op, 1, 2);
+  CheckOperands(op, 1, 2);
   const auto [packed, taus] = Geqrf(op.in[0]);
   return {packed, taus};
 }
 // The pivots are passed in and out in LAPACK's form.
 Results Geqp3Of(const OpReader& op) {
-  Need(op, 2, 3);
+  CheckOperands(op, 2, 3);
   const Geqp3Result out = Geqp3(op.in[0], op.in[1]);
   return {out.packed, out.pivots, out.taus};
 }
 Results Orgqr(const OpReader& op) {
-  Need(op, 2, 1);
+  CheckOperands(op, 2, 1);
   return {HouseholderProduct(op.in[0], op.in[1])};
 }
 
 // Computes the product of the reflectors as a matrix, then multiplies by it.
 Results Ormqr(const OpReader& op) {
-  Need(op, 3, 1);
+  CheckOperands(op, 3, 1);
   Value a = op.in[0];
   const Value taus = op.in[1], c = op.in[2];
   const int rank = a.rank();
   if (rank < 2 || c.rank() != rank || taus.rank() != rank - 1)
     op.Malformed("does not have reflectors and a matrix as operands");
   const auto flag = [&](std::string_view name) {
-    return BoolOf(op.artifact(), Configured(op, name), op.What(name));
+    return BoolOf(op.artifact(), ConfigAttr(op, name), op.Name(name));
   };
   const bool left = flag("left"), transpose = flag("transpose");
   const int64_t m = a.dim(rank - 2), n = a.dim(rank - 1);
@@ -144,29 +144,29 @@ Results Ormqr(const OpReader& op) {
     dims.lhs_batch.push_back(d);
     dims.rhs_batch.push_back(d);
   }
-  const int64_t of_q = left == transpose ? rank - 2 : rank - 1;
-  dims.lhs_contract = {left ? of_q : rank - 1};
-  dims.rhs_contract = {left ? rank - 2 : of_q};
+  const int64_t q_dim = left == transpose ? rank - 2 : rank - 1;
+  dims.lhs_contract = {left ? q_dim : rank - 1};
+  dims.rhs_contract = {left ? rank - 2 : q_dim};
   return {DotGeneral(left ? q : c, left ? c : q, dims, nullptr, {}, Precision::kHighest)};
 }
 
 Results Syevd(const OpReader& op) {
-  Need(op, 1, 3);
+  CheckOperands(op, 1, 3);
   if (Letter(op, "mode") != 'V') op.NotSupported("computes eigenvalues without their vectors");
-  const auto [v, w] = Eigh(op.in[0], Is(op, "uplo", 'L', 'U'));
+  const auto [v, w] = Eigh(op.in[0], IsLetter(op, "uplo", 'L', 'U'));
   return {v, w, InfoOf(w, 1)};
 }
 
 // The first result is the overwritten operand. Vectors that are not computed are zeros.
 Results SvdBy(const OpReader& op, std::string_view algorithm) {
-  Need(op, 1, 5);
+  CheckOperands(op, 1, 5);
   const bool vectors = Letter(op, "mode") != 'N';
-  const bool full = vectors && Is(op, "mode", 'A', 'S');
+  const bool full = vectors && IsLetter(op, "mode", 'A', 'S');
   const Results out = Svd(op.in[0], full, vectors, algorithm);
   const Value info = InfoOf(out[0], 1);
   if (vectors) return {op.in[0], out[0], out[1], out[2], info};
-  const Value u = Unused(op, 2);
-  return {op.in[0], out[0], u, Unused(op, 3), info};
+  const Value u = UnusedResult(op, 2);
+  return {op.in[0], out[0], u, UnusedResult(op, 3), info};
 }
 Results Gesdd(const OpReader& op) { return SvdBy(op, ""); }
 Results Gesvd(const OpReader& op) { return SvdBy(op, "QR"); }
@@ -175,8 +175,9 @@ Results Gesvd(const OpReader& op) { return SvdBy(op, "QR"); }
 // before the program was exported; ours are of the eigenvalues only.
 Results Geev(const OpReader& op) {
   const bool complex = op.in.size() == 1 && IsComplexOp(op);
-  Need(op, 1, complex ? 4 : 5);
-  const bool left = Is(op, "compute_left", 'V', 'N'), right = Is(op, "compute_right", 'V', 'N');
+  CheckOperands(op, 1, complex ? 4 : 5);
+  const bool left = IsLetter(op, "compute_left", 'V', 'N'),
+             right = IsLetter(op, "compute_right", 'V', 'N');
   const Results out = Eig(op.in[0], {.left = left, .right = right});
   Results results;
   if (complex) {
@@ -186,14 +187,14 @@ Results Geev(const OpReader& op) {
     results = {re, Imag(out[0])};
   }
   const int next = static_cast<int>(results.size());
-  results.push_back(left ? out[1] : Unused(op, next));
-  results.push_back(right ? out.back() : Unused(op, next + 1));
+  results.push_back(left ? out[1] : UnusedResult(op, next));
+  results.push_back(right ? out.back() : UnusedResult(op, next + 1));
   results.push_back(InfoOf(out[0], 1));
   return results;
 }
 
 // Returns, along the last dim, the element before or after each element, and zeros at the end.
-Value Moved(Value x, int64_t before) {
+Value Shifted(Value x, int64_t before) {
   ops::DimList low(x.rank(), 0), high = low;
   low.back() = before;
   high.back() = -before;
@@ -216,17 +217,17 @@ Value ImaginaryEigenvalues(Value t) {
   ops::DimList none(zero.rank(), 0), high = none;
   high.back() = 1;
   const Value product = Pad(above * below, Constant(t.builder(), t.dtype(), 0), none, high);
-  return product - Moved(product, 1);
+  return product - Shifted(product, 1);
 }
 
 // Sorting is refused, as JAX does. The number of sorted eigenvalues is 0.
 Results Gees(const OpReader& op) {
   const bool complex = op.in.size() == 1 && IsComplexOp(op);
-  Need(op, 1, complex ? 5 : 6);
-  const bool vectors = Is(op, "mode", 'V', 'N');
+  CheckOperands(op, 1, complex ? 5 : 6);
+  const bool vectors = IsLetter(op, "mode", 'V', 'N');
   if (Letter(op, "sort") != 'N') op.NotSupported("computes eigenvalues in an order");
   const Results out = Schur(op.in[0], vectors);
-  Results results = {out[0], vectors ? out[1] : Unused(op, 1), ops::DiagonalOf(out[0])};
+  Results results = {out[0], vectors ? out[1] : UnusedResult(op, 1), ops::DiagonalOf(out[0])};
   if (!complex) results.push_back(ImaginaryEigenvalues(out[0]));
   const Value info = InfoOf(out[0], 2);
   results.push_back(Zeros(op.b(), info.type()));
@@ -236,37 +237,37 @@ Results Gees(const OpReader& op) {
 
 // Only whole matrices are reduced, as JAX asks for.
 Results Gehrd(const OpReader& op) {
-  Need(op, 1, 3);
+  CheckOperands(op, 1, 3);
   const int64_t n = op.in[0].dim(op.in[0].rank() - 1);
   const Artifact& a = op.artifact();
-  if (IntOf(a, Configured(op, "low"), op.What()) != 1 ||
-      IntOf(a, Configured(op, "high"), op.What()) != n)
+  if (IntOf(a, ConfigAttr(op, "low"), op.Name()) != 1 ||
+      IntOf(a, ConfigAttr(op, "high"), op.Name()) != n)
     op.NotSupported(absl::StrCat("reduces other rows than 1 to ", n));
   const auto [packed, taus] = Hessenberg(op.in[0]);
-  return {packed, taus, Unused(op, 2)};
+  return {packed, taus, UnusedResult(op, 2)};
 }
 Results Sytrd(const OpReader& op) {
-  Need(op, 1, 5);
-  const TridiagonalResult out = Tridiagonal(op.in[0], Is(op, "uplo", 'L', 'U'));
-  return {out.packed, out.diagonal, out.off_diagonal, out.taus, Unused(op, 4)};
+  CheckOperands(op, 1, 5);
+  const TridiagonalResult out = Tridiagonal(op.in[0], IsLetter(op, "uplo", 'L', 'U'));
+  return {out.packed, out.diagonal, out.off_diagonal, out.taus, UnusedResult(op, 4)};
 }
 
 Results Trsm(const OpReader& op) {
-  Need(op, 2, 1);
+  CheckOperands(op, 2, 1);
   const char transpose = Letter(op, "trans_x");
   if (transpose != 'N' && transpose != 'T' && transpose != 'C')
     op.Malformed("has a trans_x that is not N, T or C");
   return {TriangularSolve(op.in[0], op.in[1],
-                          {.left_side = Is(op, "side", 'L', 'R'),
-                           .lower = Is(op, "uplo", 'L', 'U'),
+                          {.left_side = IsLetter(op, "side", 'L', 'R'),
+                           .lower = IsLetter(op, "uplo", 'L', 'U'),
                            .transpose = transpose != 'N',
                            .conjugate = transpose == 'C',
-                           .unit_diagonal = Is(op, "diag", 'U', 'N')})};
+                           .unit_diagonal = IsLetter(op, "diag", 'U', 'N')})};
 }
 
 // The first three results are the overwritten diagonals.
 Results Gtsv(const OpReader& op) {
-  Need(op, 4, 5);
+  CheckOperands(op, 4, 5);
   const Value x = TridiagonalSolve(op.in[0], op.in[1], op.in[2], op.in[3]);
   return {op.in[0], op.in[1], op.in[2], x, InfoOf(x, 2)};
 }
@@ -310,7 +311,7 @@ std::vector<Value> ImportApproxTopK(const OpReader& op) {
     op.NotSupported(
         "of ApproxTopK has other operands than values, indices and an initial value for each");
   const Artifact& a = op.artifact();
-  const int64_t dim = IntOf(a, Configured(op, "reduction_dim"), op.What());
+  const int64_t dim = IntOf(a, ConfigAttr(op, "reduction_dim"), op.Name());
   if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such reduction_dim");
   const Type result = op.ResultType();
   if (result.rank() != op.in[0].rank())
@@ -318,7 +319,8 @@ std::vector<Value> ImportApproxTopK(const OpReader& op) {
   const int64_t k = result.shape[dim];
   if (k < 0 || k > op.in[0].dim(static_cast<int>(dim)))
     op.NotSupported("of ApproxTopK keeps more elements than its operand has");
-  std::vector<Value> out = SortBy(op.First(2), op.CalledComputation(), static_cast<int>(dim));
+  std::vector<Value> out =
+      SortBy(op.FirstOperands(2), op.CalledComputation(), static_cast<int>(dim));
   for (Value& x : out) x = SliceInDim(x, static_cast<int>(dim), 0, k);
   return out;
 }

@@ -29,8 +29,8 @@ void NeedOperands(const OpReader& op, size_t n) {
 // ---- Elementwise. -------------------------------------------------------------------------------
 // Imports ops that have the same name here and no attributes other than result_accuracy, which is
 // ignored.
-Results SameName(const OpReader& op) {
-  const OpDef* const def = FindOp(op.What());
+Results ImportSameName(const OpReader& op) {
+  const OpDef* const def = FindOp(op.Name());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
   constexpr int64_t kOpsOfParts = 40;  // for some functions of complex numbers
@@ -39,14 +39,14 @@ Results SameName(const OpReader& op) {
 }
 // Imports an op on numbers, or as `of_booleans` if the operands are booleans. The ops of a
 // computation come through here, too, so a reduction of booleans by `add` becomes one by "or".
-Results SameNameOrOfBooleans(const OpReader& op, const OpDef& of_booleans) {
+Results ImportNumbersOrBooleans(const OpReader& op, const OpDef& of_booleans) {
   const bool booleans = !op.in.empty() && op.in[0].dtype() == DType::kBool;
-  if (!booleans) return SameName(op);
+  if (!booleans) return ImportSameName(op);
   NeedOperands(op, of_booleans.num_operands);
   return {Elementwise(of_booleans, op.in)};
 }
-Results ImportAdd(const OpReader& op) { return SameNameOrOfBooleans(op, ops::kOr); }
-Results ImportMultiply(const OpReader& op) { return SameNameOrOfBooleans(op, ops::kAnd); }
+Results ImportAdd(const OpReader& op) { return ImportNumbersOrBooleans(op, ops::kOr); }
+Results ImportMultiply(const OpReader& op) { return ImportNumbersOrBooleans(op, ops::kAnd); }
 Results ImportReal(const OpReader& op) {
   NeedOperands(op, 1);
   return {IsComplex(op.in[0].dtype()) ? Real(op.in[0]) : op.in[0]};
@@ -64,7 +64,7 @@ Results ImportComplex(const OpReader& op) {
 // JAX writes the position along an axis as the remainder of a quotient (see PositionAlongAxis).
 Results ImportRemainder(const OpReader& op) {
   const std::optional<Value> position = PositionAlongAxis(op);
-  return position ? Results{*position} : SameName(op);
+  return position ? Results{*position} : ImportSameName(op);
 }
 Results ImportCompare(const OpReader& op) {
   NeedOperands(op, 2);
@@ -90,7 +90,7 @@ Results ImportConvert(const OpReader& op) {
 }
 Results ImportReducePrecision(const OpReader& op) {
   NeedOperands(op, 1);
-  return {ReducePrecision(op.in[0], op.Small("exponent_bits"), op.Small("mantissa_bits"))};
+  return {ReducePrecision(op.in[0], op.SmallInt("exponent_bits"), op.SmallInt("mantissa_bits"))};
 }
 Results ImportMap(const OpReader& op) { return MapComputation(op.Inlined(0), op.in); }
 
@@ -105,7 +105,7 @@ Results ImportIota(const OpReader& op) {
   const Type type = op.ResultType();
   // Numbers without kernels are converted from s32.
   const DType dtype = IsComputable(type.dtype) ? type.dtype : DType::kS32;
-  const Value iota = Iota(op.b(), dtype, type.shape, op.Small("iota_dimension"));
+  const Value iota = Iota(op.b(), dtype, type.shape, op.SmallInt("iota_dimension"));
   return {Convert(iota, type.dtype)};
 }
 Results ImportBroadcastInDim(const OpReader& op) {
@@ -133,7 +133,7 @@ Results ImportSlice(const OpReader& op) {
   return {Slice(op.in[0], op.Ints("start_indices"), op.Ints("limit_indices"), op.Ints("strides"))};
 }
 Results ImportConcatenate(const OpReader& op) {
-  return {Concatenate(op.in, op.Small("dimension"))};
+  return {Concatenate(op.in, op.SmallInt("dimension"))};
 }
 Results ImportPad(const OpReader& op) {
   NeedOperands(op, 2);
@@ -148,17 +148,17 @@ Results ImportReverse(const OpReader& op) {
 // ---- Indexing. ----------------------------------------------------------------------------------
 Results ImportDynamicSlice(const OpReader& op) {
   if (op.in.empty()) op.Malformed("has no operands");
-  return {DynamicSlice(op.in[0], op.From(1), op.Ints("slice_sizes"))};
+  return {DynamicSlice(op.in[0], op.OperandsFrom(1), op.Ints("slice_sizes"))};
 }
 Results ImportDynamicUpdateSlice(const OpReader& op) {
   if (op.in.size() < 2) op.Malformed("has too few operands");
-  return {DynamicUpdateSlice(op.in[0], op.in[1], op.From(2))};
+  return {DynamicUpdateSlice(op.in[0], op.in[1], op.OperandsFrom(2))};
 }
 
 // Returns the indices with their vectors along the last dim, as ours are. In StableHLO the vectors
 // may lie along any dim, or along an implicit dim of size 1. Renumbers `batching`, which are dims
 // of the indices.
-Value VectorsLast(const OpReader& op, Value indices, std::vector<int64_t>* batching) {
+Value WithVectorDimLast(const OpReader& op, Value indices, std::vector<int64_t>* batching) {
   const int64_t dim = op.Int("index_vector_dim");
   if (dim < 0 || dim > indices.rank())
     op.Malformed("has index vectors along a dim that does not exist");
@@ -170,31 +170,31 @@ Value VectorsLast(const OpReader& op, Value indices, std::vector<int64_t>* batch
   return MoveDim(indices, static_cast<int>(dim), indices.rank() - 1);
 }
 
-Value GatherOf(const OpReader& op, std::vector<int64_t> slice_sizes) {
+Value EmitGather(const OpReader& op, std::vector<int64_t> slice_sizes) {
   GatherDimensionNumbers dims = {op.Ints("offset_dims"), op.Ints("collapsed_slice_dims"),
                                  op.Ints("start_index_map"), op.IntsOrNone("operand_batching_dims"),
                                  op.IntsOrNone("start_indices_batching_dims")};
   GatherScatterOptions options;
   options.mode = GatherScatterMode::kClip;
   options.indices_are_sorted = op.Bool("indices_are_sorted");
-  const Value indices = VectorsLast(op, op.in[1], &dims.start_indices_batching_dims);
+  const Value indices = WithVectorDimLast(op, op.in[1], &dims.start_indices_batching_dims);
   return Gather(op.in[0], indices, dims, std::move(slice_sizes), options);
 }
 Results ImportGather(const OpReader& op) {
   NeedOperands(op, 2);
-  return {GatherOf(op, op.Ints("slice_sizes"))};
+  return {EmitGather(op, op.Ints("slice_sizes"))};
 }
 
 // Selects the slices at indices along a dim. The leading dims are shared by the operand and the
 // indices.
 Results ImportTorchIndexSelect(const OpReader& op) {
   NeedOperands(op, 2);
-  const Value x = op.in[0], at = op.in[1];
+  const Value x = op.in[0], indices = op.in[1];
   const int64_t rank = x.rank();
   int64_t dim = op.Int("dim"), batch = op.Int("batch_dims");
   if (dim < 0) dim += rank;
-  if (batch < 0) batch += at.rank();
-  if (dim < 0 || dim >= rank || batch < 0 || batch > std::min<int64_t>(dim, at.rank()))
+  if (batch < 0) batch += indices.rank();
+  if (dim < 0 || dim >= rank || batch < 0 || batch > std::min<int64_t>(dim, indices.rank()))
     op.Malformed("has dims that do not exist");
   GatherDimensionNumbers dims;
   Dims slice = x.shape();
@@ -204,12 +204,13 @@ Results ImportTorchIndexSelect(const OpReader& op) {
     slice[d] = 1;
   }
   for (int64_t d = batch; d < dim; ++d) dims.offset_dims.push_back(d);
-  for (int64_t d = dim + 1; d < rank; ++d) dims.offset_dims.push_back(d - 1 + at.rank() - batch);
+  for (int64_t d = dim + 1; d < rank; ++d)
+    dims.offset_dims.push_back(d - 1 + indices.rank() - batch);
   dims.collapsed_slice_dims = dims.start_index_map = {dim};
   slice[dim] = 1;
   GatherScatterOptions options;
   options.mode = GatherScatterMode::kClip;
-  return {Gather(x, ExpandDims(at, {at.rank()}), dims, slice, options)};
+  return {Gather(x, ExpandDims(indices, {indices.rank()}), dims, slice, options)};
 }
 
 Results ImportScatter(const OpReader& op) {
@@ -223,8 +224,9 @@ Results ImportScatter(const OpReader& op) {
   options.mode = GatherScatterMode::kFillOrDrop;
   options.indices_are_sorted = op.Bool("indices_are_sorted");
   options.unique_indices = op.Bool("unique_indices");
-  const Value indices = VectorsLast(op, op.in[n], &dims.scatter_indices_batching_dims);
-  return ScatterBy(op.First(n), indices, op.From(n + 1), op.Computation(0), dims, options);
+  const Value indices = WithVectorDimLast(op, op.in[n], &dims.scatter_indices_batching_dims);
+  return ScatterBy(op.FirstOperands(n), indices, op.OperandsFrom(n + 1), op.Computation(0), dims,
+                   options);
 }
 
 // ---- Ops with sizes as operands. The declared types or literals give the sizes. -----------------
@@ -246,7 +248,7 @@ Results ImportDynamicPad(const OpReader& op) {
 }
 Results ImportDynamicGather(const OpReader& op) {
   NeedOperands(op, 3);
-  return {GatherOf(op, op.KnownInts(2))};
+  return {EmitGather(op, op.KnownInts(2))};
 }
 Results ImportRealDynamicSlice(const OpReader& op) {
   NeedOperands(op, 4);
@@ -268,19 +270,19 @@ Results ImportRealDynamicSlice(const OpReader& op) {
 // A size that is not the whole dim would be known only at run time.
 Results ImportSetDimensionSize(const OpReader& op) {
   NeedOperands(op, 2);
-  const int dim = op.Small("dimension");
+  const int dim = op.SmallInt("dimension");
   if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such dimension");
   const Value size = op.in[1];
-  const Op* const made = op.b().DefiningOp(size);
-  const bool is_whole = made != nullptr && made->def == &ops::kConstant && size.rank() == 0 &&
-                        IsInteger(size.dtype()) &&
-                        made->attrs.Literal("value").IntAt(0) == op.in[0].dim(dim);
+  const Op* const definition = op.b().DefiningOp(size);
+  const bool is_whole = definition != nullptr && definition->def == &ops::kConstant &&
+                        size.rank() == 0 && IsInteger(size.dtype()) &&
+                        definition->attrs.Literal("value").IntAt(0) == op.in[0].dim(dim);
   if (!is_whole) op.NotSupported("makes a dim of a size that is known only when it runs");
   return {op.in[0]};
 }
 Results ImportDimensionSize(const OpReader& op) {
   NeedOperands(op, 1);
-  const int dim = op.Small("dimension");
+  const int dim = op.SmallInt("dimension");
   if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such dimension");
   return {Constant(op.b(), Array::ScalarInt(DType::kS32, op.in[0].dim(dim)))};
 }
@@ -289,9 +291,9 @@ Results ImportDimensionSize(const OpReader& op) {
 Results ImportReduce(const OpReader& op) {
   if (op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
   const size_t n = op.in.size() / 2;
-  if (n == 1 && IsComplex(op.in[0].dtype()) && op.SoleOp(0) == "add")
+  if (n == 1 && IsComplex(op.in[0].dtype()) && op.SoleOpName(0) == "add")
     return {op.in[1] + ReduceSum(op.in[0], op.Ints("dimensions"))};
-  return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
+  return Reduce(op.FirstOperands(n), op.OperandsFrom(n), op.Computation(0), op.Ints("dimensions"));
 }
 // Returns windows over `rank` dims. All dilations are 1 if the op has none.
 WindowDimensions WindowOf(const OpReader& op, size_t rank) {
@@ -315,13 +317,13 @@ WindowDimensions WindowOf(const OpReader& op, size_t rank) {
   for (size_t d = 0; d < rank; ++d) window.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);
   return window;
 }
-Results ReduceWindows(const OpReader& op) {
+Results EmitReduceWindow(const OpReader& op) {
   if (op.in.empty() || op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
   const size_t n = op.in.size() / 2;
   const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
   const FunctionRef f = op.Computation(0);
   op.ChargeRepeatedOps(f, std::min(window.places(), kPlacesInTurnMax) * static_cast<int64_t>(n));
-  return ReduceWindow(op.First(n), op.From(n), f, window);
+  return ReduceWindow(op.FirstOperands(n), op.OperandsFrom(n), f, window);
 }
 Results ImportSelectAndScatter(const OpReader& op) {
   NeedOperands(op, 3);
@@ -346,7 +348,7 @@ bool ChangesNothing(const OpDef& combine, Value init) {
 }
 // A window over all elements before, or after, each element along one dim is a cumulative op.
 Results ImportReduceWindow(const OpReader& op) {
-  if (op.in.size() != 2) return ReduceWindows(op);
+  if (op.in.size() != 2) return EmitReduceWindow(op);
   const Value x = op.in[0], init = op.in[1];
   const std::vector<int64_t> window = op.Ints("window_dimensions"), padding = op.Ints("padding");
   const auto all_ones = [&](std::string_view attr) {
@@ -375,13 +377,13 @@ Results ImportReduceWindow(const OpReader& op) {
            (padding[2 * d] == 0 || padding[2 * d + 1] == 0);
     dim = d;
   }
-  if (!fits || dim < 0) return ReduceWindows(op);
+  if (!fits || dim < 0) return EmitReduceWindow(op);
   const Value all = cumulative(x, dim, /*reverse=*/padding[2 * dim] == 0);
   if (ChangesNothing(*ops::SoleOp(*f), init)) return {all};
   return {combine(BroadcastInDim(init, x.shape(), {}), all)};
 }
 Results ImportSort(const OpReader& op) {
-  int dim = op.Small("dimension");
+  int dim = op.SmallInt("dimension");
   if (dim < 0 && !op.in.empty()) dim += op.in[0].rank();
   return SortBy(op.in, op.Computation(0), dim, op.Bool("is_stable"));
 }
@@ -449,14 +451,16 @@ Results ImportCase(const OpReader& op) {
   return Case(index, branches, op.ValuesOf(captures));
 }
 Results ImportWhile(const OpReader& op) {
-  const std::vector<uint32_t> of_predicate = op.Captures({0}), of_body = op.Captures({1});
-  const FunctionRef predicate = op.Region(0, of_predicate), body = op.Region(1, of_body);
-  Results operands = op.ValuesOf(of_predicate);
-  const auto num_of_predicate = static_cast<int>(operands.size());
-  for (const Value v : op.ValuesOf(of_body)) operands.push_back(v);
-  const int num_of_body = static_cast<int>(operands.size()) - num_of_predicate;
+  const std::vector<uint32_t> predicate_captures = op.Captures({0}),
+                              body_captures = op.Captures({1});
+  const FunctionRef predicate = op.Region(0, predicate_captures),
+                    body = op.Region(1, body_captures);
+  Results operands = op.ValuesOf(predicate_captures);
+  const auto num_predicate_captures = static_cast<int>(operands.size());
+  for (const Value v : op.ValuesOf(body_captures)) operands.push_back(v);
+  const int num_body_captures = static_cast<int>(operands.size()) - num_predicate_captures;
   operands.insert(operands.end(), op.in.begin(), op.in.end());
-  return While(op.b(), predicate, body, operands, num_of_predicate, num_of_body);
+  return While(op.b(), predicate, body, operands, num_predicate_captures, num_body_captures);
 }
 // A barrier of tokens alone has nothing to keep in order.
 Results ImportOptimizationBarrier(const OpReader& op) {
@@ -467,8 +471,8 @@ Results ImportOptimizationBarrier(const OpReader& op) {
 // A tuple stands for its arrays, here as everywhere.
 Results ImportTuple(const OpReader& op) { return op.in; }
 Results ImportTupleElement(const OpReader& op) {
-  const std::vector<size_t> sizes = op.ElementsOf(0);
-  const int index = op.Small("index");
+  const std::vector<size_t> sizes = op.ArraysPerElement(0);
+  const int index = op.SmallInt("index");
   if (index < 0 || index >= static_cast<int>(sizes.size()))
     op.Malformed(absl::StrCat("asks for element ", index, " of ", sizes.size()));
   const size_t begin = std::accumulate(sizes.begin(), sizes.begin() + index, size_t{0});
@@ -481,15 +485,16 @@ Results ImportToken(const OpReader& op) {
 }
 
 // ---- Annotations: where and how, but not what is computed. --------------------------------------
-Results AsItIs(const OpReader& op) { return op.in; }
+Results ImportIdentity(const OpReader& op) { return op.in; }
 // dce_sink keeps a compiler from removing the computation of its operands. It needs no counterpart
 // here, since no result depends on it.
-Results Nothing(const OpReader&) { return {}; }
-// The targets of custom calls, other than those of OnShards. Our devices have one kind of memory.
+Results ImportNothing(const OpReader&) { return {}; }
+// The targets of custom calls, other than those of ShardCodeImporter. Our devices have one kind of
+// memory.
 constexpr ImportRow kTargets[] = {{"ApproxTopK", ImportApproxTopK},
                                   {"Sharding", ImportShardingCall},
-                                  {"annotate_device_placement", AsItIs},
-                                  {"dce_sink", Nothing},
+                                  {"annotate_device_placement", ImportIdentity},
+                                  {"dce_sink", ImportNothing},
                                   {"xla.sdy.FuncResultSharding", ImportShardingCall}};
 const ImportRow* FindTarget(std::string_view target) {
   const auto* const row = std::find_if(std::begin(kTargets), std::end(kTargets),
@@ -503,7 +508,7 @@ Results ImportCustomCall(const OpReader& op) {
       op.NotSupported("is of a tuple or a token");
     return row->import(op);
   }
-  if (target == kHostCallback && op.for_host()) return op.CallHost();
+  if (target == kHostCallback && op.for_host()) return op.EmitHostCall();
   // JAX writes such targets for callbacks, also for those of jax.debug.
   if (target.find("callback") != std::string_view::npos)
     op.NotSupported(absl::StrCat("of the target ", Quoted(target),
@@ -512,25 +517,25 @@ Results ImportCustomCall(const OpReader& op) {
   op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));
 }
 
-constexpr std::string_view kHost =
+constexpr std::string_view kNoHostReason =
     "exchanges data with a host while the program runs, but no host takes part; pass the data as "
     "an argument, and return it";
-constexpr std::string_view kAsync =
+constexpr std::string_view kNoAsyncReason =
     "splits an op into its beginning and its end, which the planner does itself";
 
 constexpr ImportRow kRows[] = {
-    {"abs", SameName},
+    {"abs", ImportSameName},
     {"add", ImportAdd},
     {"after_all", ImportToken},
-    {"and", SameName},
-    {"atan2", SameName},
+    {"and", ImportSameName},
+    {"atan2", ImportSameName},
     {"bitcast_convert", ImportBitcast},
     {"broadcast", ImportBroadcast},
     {"broadcast_in_dim", ImportBroadcastInDim},
     {"call", ImportCall},
     {"case", ImportCase},
-    {"cbrt", SameName},
-    {"ceil", SameName},
+    {"cbrt", ImportSameName},
+    {"ceil", ImportSameName},
     {"cholesky", ImportCholesky},
     {"clamp", ImportClamp},
     {"compare", ImportCompare},
@@ -539,11 +544,11 @@ constexpr ImportRow kRows[] = {
     {"concatenate", ImportConcatenate},
     {"constant", ImportConstant},
     {"convert", ImportConvert},
-    {"cosine", SameName},
-    {"count_leading_zeros", SameName},
+    {"cosine", ImportSameName},
+    {"count_leading_zeros", ImportSameName},
     {"create_token", ImportToken},
     {"custom_call", ImportCustomCall},
-    {"divide", SameName},
+    {"divide", ImportSameName},
     {"dynamic_broadcast_in_dim", ImportDynamicBroadcast},
     {"dynamic_gather", ImportDynamicGather},
     {"dynamic_iota", ImportDynamicIota},
@@ -551,31 +556,31 @@ constexpr ImportRow kRows[] = {
     {"dynamic_reshape", ImportDynamicReshape},
     {"dynamic_slice", ImportDynamicSlice},
     {"dynamic_update_slice", ImportDynamicUpdateSlice},
-    {"exponential", SameName},
-    {"exponential_minus_one", SameName},
+    {"exponential", ImportSameName},
+    {"exponential_minus_one", ImportSameName},
     {"fft", ImportFft},
-    {"floor", SameName},
+    {"floor", ImportSameName},
     {"gather", ImportGather},
     {"get_dimension_size", ImportDimensionSize},
     {"get_tuple_element", ImportTupleElement},
     {"if", ImportIf},
     {"imag", ImportImag},
     {"iota", ImportIota},
-    {"is_finite", SameName},
-    {"log", SameName},
-    {"log_plus_one", SameName},
-    {"logistic", SameName},
+    {"is_finite", ImportSameName},
+    {"log", ImportSameName},
+    {"log_plus_one", ImportSameName},
+    {"logistic", ImportSameName},
     {"map", ImportMap},
-    {"maximum", SameName},
-    {"minimum", SameName},
+    {"maximum", ImportSameName},
+    {"minimum", ImportSameName},
     {"multiply", ImportMultiply},
-    {"negate", SameName},
-    {"not", SameName},
+    {"negate", ImportSameName},
+    {"not", ImportSameName},
     {"optimization_barrier", ImportOptimizationBarrier},
-    {"or", SameName},
+    {"or", ImportSameName},
     {"pad", ImportPad},
-    {"popcnt", SameName},
-    {"power", SameName},
+    {"popcnt", ImportSameName},
+    {"power", ImportSameName},
     {"real", ImportReal},
     {"real_dynamic_slice", ImportRealDynamicSlice},
     {"reduce", ImportReduce},
@@ -585,31 +590,31 @@ constexpr ImportRow kRows[] = {
     {"reshape", ImportReshape},
     {"reverse", ImportReverse},
     {"rng_bit_generator", ImportRandomBits},
-    {"round_nearest_afz", SameName},
-    {"round_nearest_even", SameName},
-    {"rsqrt", SameName},
+    {"round_nearest_afz", ImportSameName},
+    {"round_nearest_even", ImportSameName},
+    {"rsqrt", ImportSameName},
     {"scatter", ImportScatter},
     {"select", ImportSelect},
     {"select_and_scatter", ImportSelectAndScatter},
     {"set_dimension_size", ImportSetDimensionSize},
-    {"shift_left", SameName},
-    {"shift_right_arithmetic", SameName},
-    {"shift_right_logical", SameName},
-    {"sign", SameName},
-    {"sine", SameName},
+    {"shift_left", ImportSameName},
+    {"shift_right_arithmetic", ImportSameName},
+    {"shift_right_logical", ImportSameName},
+    {"sign", ImportSameName},
+    {"sine", ImportSameName},
     {"slice", ImportSlice},
     {"sort", ImportSort},
-    {"sqrt", SameName},
-    {"subtract", SameName},
-    {"tan", SameName},
-    {"tanh", SameName},
+    {"sqrt", ImportSameName},
+    {"subtract", ImportSameName},
+    {"tan", ImportSameName},
+    {"tanh", ImportSameName},
     {"torch_index_select", ImportTorchIndexSelect},
     {"transpose", ImportTranspose},
     {"triangular_solve", ImportTriangularSolve},
     {"tuple", ImportTuple},
-    {"unrealized_conversion_cast", AsItIs},
+    {"unrealized_conversion_cast", ImportIdentity},
     {"while", ImportWhile},
-    {"xor", SameName},
+    {"xor", ImportSameName},
 };
 static_assert(std::is_sorted(std::begin(kRows), std::end(kRows),
                              [](const ImportRow& a, const ImportRow& b) {
@@ -635,16 +640,16 @@ bool TakesTuples(std::string_view name) {
 
 std::string_view WhyNotImported(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> kWhy[] = {
-      {"async_done", kAsync},
-      {"async_start", kAsync},
+      {"async_done", kNoAsyncReason},
+      {"async_start", kNoAsyncReason},
       {"collective_reduce", "reduces to one device of a group; use all_reduce"},
-      {"infeed", kHost},
-      {"outfeed", kHost},
-      {"recv", kHost},
+      {"infeed", kNoHostReason},
+      {"outfeed", kNoHostReason},
+      {"recv", kNoHostReason},
       {"rng",
        "makes numbers that no two implementations agree on; use rng_bit_generator, as "
        "jax.random does"},
-      {"send", kHost},
+      {"send", kNoHostReason},
   };
   const auto* const row = std::find_if(std::begin(kWhy), std::end(kWhy),
                                        [&](const auto& r) { return r.first == name; });
@@ -652,7 +657,7 @@ std::string_view WhyNotImported(std::string_view name) {
 }
 
 bool KnowsTarget(std::string_view target) {
-  return OnShards::Knows(target) || FindTarget(target) != nullptr;
+  return ShardCodeImporter::IsBoundary(target) || FindTarget(target) != nullptr;
 }
 
 const ImportRow* FindImport(std::string_view dialect, std::string_view name) {

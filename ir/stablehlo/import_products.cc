@@ -27,10 +27,10 @@ Precision PrecisionOf(const OpReader& op) {
   Precision most = Precision::kDefault;
   if (!op.Has(kName)) return most;
   const Artifact& a = op.artifact();
-  const Attr& list = AttrOf(a, op.Find(kName), AttrKind::kArray, op.What(kName));
+  const Attr& list = AttrOf(a, op.Find(kName), AttrKind::kArray, op.Name(kName));
   if (list.refs.size > 2) op.Malformed("has precisions of more than two operands");
   for (const uint32_t precision : Slice(a.refs, list.refs)) {
-    const int64_t value = EnumOf(a, precision, AttrKind::kPrecision, op.What(kName));
+    const int64_t value = EnumOf(a, precision, AttrKind::kPrecision, op.Name(kName));
     if (value < 0 || value > static_cast<int64_t>(Precision::kHighest))
       op.Malformed("has a precision other than DEFAULT, HIGH and HIGHEST");
     // Both enumerations have the same numbers.
@@ -39,10 +39,10 @@ Precision PrecisionOf(const OpReader& op) {
   return most;
 }
 
-// Computes products in that dtype of operands and result which holds the most. Either the operands
+// Computes products in the widest of the dtypes of the operands and the result. Either the operands
 // are converted first, which is exact, or the result is rounded afterwards.
 template <class Multiply>
-Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
+Value EmitProduct(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
   const DType result = op.ResultType().dtype;
   const auto holds_more = [](DType a, DType b) {
     if (IsComplex(a) != IsComplex(b)) return IsComplex(a);
@@ -79,7 +79,7 @@ enum class AlgorithmType : uint8_t { kNone, kF8, kF16, kBF16, kTF32, kF32, kF64,
 AlgorithmType AlgorithmTypeOf(const OpReader& op, std::string_view name) {
   if (!op.Has(name)) return AlgorithmType::kNone;
   const Artifact& a = op.artifact();
-  const Attr& attr = AttrOf(a, op.Find(name), AttrKind::kType, op.What(name));
+  const Attr& attr = AttrOf(a, op.Find(name), AttrKind::kType, op.Name(name));
   const DecodedType& type = a.types[a.refs[attr.refs.begin]];
   if (type.kind == TypeKind::kNone) return AlgorithmType::kNone;
   constexpr int64_t kTF32Bits = 19;
@@ -116,7 +116,7 @@ constexpr Algorithm kAlgorithms[] = {
 };
 
 // Returns an integer attribute of the algorithm, or 0 if the op does not have it.
-int64_t CountOf(const OpReader& op, std::string_view name) {
+int64_t IntOrZero(const OpReader& op, std::string_view name) {
   return op.Has(name) && op.KindOf(name) == AttrKind::kInteger ? op.Int(name) : 0;
 }
 std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
@@ -125,9 +125,9 @@ std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
   const AlgorithmType sum = AlgorithmTypeOf(op, "accumulation_type");
   if (lhs == AlgorithmType::kNone && rhs == AlgorithmType::kNone && sum == AlgorithmType::kNone)
     return std::nullopt;
-  const int64_t products = CountOf(op, "num_primitive_operations");
+  const int64_t products = IntOrZero(op, "num_primitive_operations");
   const bool whole =
-      CountOf(op, "lhs_component_count") == 1 && CountOf(op, "rhs_component_count") == 1;
+      IntOrZero(op, "lhs_component_count") == 1 && IntOrZero(op, "rhs_component_count") == 1;
   const auto* const known =
       std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [&](const Algorithm& row) {
         return row.operands == lhs && row.operands == rhs && row.sum == sum &&
@@ -168,7 +168,7 @@ Precision PrecisionOf(const Algorithm& algorithm) {
   const bool whole = algorithm.operands == AlgorithmType::kF32 || algorithm.products > 1;
   return whole ? Precision::kHighest : Precision::kDefault;
 }
-DType SumOf(const Algorithm& algorithm) {
+DType SumDType(const Algorithm& algorithm) {
   switch (algorithm.sum) {
     case AlgorithmType::kF16:
       return DType::kF16;
@@ -181,11 +181,11 @@ DType SumOf(const Algorithm& algorithm) {
   }
 }
 
-Value DotOf(const OpReader& op, const DotDims& dims) {
+Value EmitDot(const OpReader& op, const DotDims& dims) {
   const std::optional<Algorithm> algorithm = AlgorithmOf(op);
   const Precision precision = PrecisionOf(op);
   if (!algorithm) {
-    return Product(op, op.in[0], op.in[1], [&](Value lhs, Value rhs, std::optional<DType> sum) {
+    return EmitProduct(op, op.in[0], op.in[1], [&](Value lhs, Value rhs, std::optional<DType> sum) {
       return DotGeneral(lhs, rhs, dims, nullptr, sum, precision);
     });
   }
@@ -193,12 +193,13 @@ Value DotOf(const OpReader& op, const DotDims& dims) {
     if (!IsFloat(x.dtype()))
       op.Malformed(
           absl::StrCat("has an algorithm of floats, and an operand ", x.type().ToString()));
-  const DType sum = SumOf(*algorithm);
-  const Value of_lhs = Rounded(op, op.in[0], *algorithm);
-  const Value of_rhs = Rounded(op, op.in[1], *algorithm);
-  const bool wider = of_lhs.dtype() == of_rhs.dtype() && BitWidth(of_lhs.dtype()) < BitWidth(sum);
-  const Value lhs = wider ? of_lhs : Convert(of_lhs, sum);
-  const Value rhs = wider ? of_rhs : Convert(of_rhs, sum);
+  const DType sum = SumDType(*algorithm);
+  const Value rounded_lhs = Rounded(op, op.in[0], *algorithm);
+  const Value rounded_rhs = Rounded(op, op.in[1], *algorithm);
+  const bool wider =
+      rounded_lhs.dtype() == rounded_rhs.dtype() && BitWidth(rounded_lhs.dtype()) < BitWidth(sum);
+  const Value lhs = wider ? rounded_lhs : Convert(rounded_lhs, sum);
+  const Value rhs = wider ? rounded_rhs : Convert(rounded_rhs, sum);
   const Value product =
       DotGeneral(lhs, rhs, dims, nullptr, sum, std::max(precision, PrecisionOf(*algorithm)));
   return Convert(product, op.ResultType().dtype);
@@ -206,14 +207,14 @@ Value DotOf(const OpReader& op, const DotDims& dims) {
 Results ImportDotGeneral(const OpReader& op) {
   NeedOperands(op, 2);
   return {
-      DotOf(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
-                 op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
+      EmitDot(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
+                   op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
 }
 // Contracts the last dim of the first operand with the first dim of the second.
 Results ImportDot(const OpReader& op) {
   NeedOperands(op, 2);
   if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("has a scalar operand");
-  return {DotOf(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
+  return {EmitDot(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
 }
 
 // ---- Sums of products by the letters of their dims: "ij,jk->ik". --------------------------------
@@ -227,7 +228,7 @@ void CheckLetters(const OpReader& op, std::string_view letters, int rank) {
       op.NotSupported("has a letter twice in a term, which is a diagonal");
 }
 // Returns operand i of an einsum. A boolean operand becomes a number if the result is a number.
-Value Summand(const OpReader& op, int i) {
+Value EinsumOperand(const OpReader& op, int i) {
   const DType result = op.ResultType().dtype;
   return op.in[i].dtype() == DType::kBool && result != DType::kBool ? Convert(op.in[i], result)
                                                                     : op.in[i];
@@ -248,7 +249,7 @@ Value SumOthers(Value x, std::string* letters, const std::string& keep) {
   if (dims.empty()) return x;
   return x.dtype() == DType::kBool ? ReduceOr(x, dims) : ReduceSum(x, dims);
 }
-Value InOrder(const OpReader& op, Value x, std::string_view letters, std::string_view wanted) {
+Value TransposeTo(const OpReader& op, Value x, std::string_view letters, std::string_view wanted) {
   CheckLetters(op, wanted, x.rank());
   std::vector<int64_t> permutation;
   for (const char letter : wanted) {
@@ -282,8 +283,8 @@ Results ImportUnaryEinsum(const OpReader& op) {
   NeedOperands(op, 1);
   auto [terms, result] = TermsOf(op, 1);
   CheckLetters(op, terms[0], op.in[0].rank());
-  const Value summed = SumOthers(Summand(op, 0), &terms[0], result);
-  return {InOrder(op, summed, terms[0], result)};
+  const Value summed = SumOthers(EinsumOperand(op, 0), &terms[0], result);
+  return {TransposeTo(op, summed, terms[0], result)};
 }
 // Turns an einsum of two terms into one dot_general: letters of both terms are batch dims if the
 // result has them, and contracted otherwise. Letters that occur in one term only, and not in the
@@ -292,16 +293,16 @@ Results ImportEinsum(const OpReader& op) {
   NeedOperands(op, 2);
   auto [terms, result] = TermsOf(op, 2);
   for (int i = 0; i < 2; ++i) CheckLetters(op, terms[i], op.in[i].rank());
-  const Value lhs = SumOthers(Summand(op, 0), &terms[0], absl::StrCat(terms[1], result));
-  const Value rhs = SumOthers(Summand(op, 1), &terms[1], absl::StrCat(terms[0], result));
+  const Value lhs = SumOthers(EinsumOperand(op, 0), &terms[0], absl::StrCat(terms[1], result));
+  const Value rhs = SumOthers(EinsumOperand(op, 1), &terms[1], absl::StrCat(terms[0], result));
   DotDims dims;
-  std::string batch, of_lhs, of_rhs;
+  std::string batch, lhs_only, rhs_only;
   for (size_t d = 0; d < terms[0].size(); ++d) {
     const char letter = terms[0][d];
     const size_t in_rhs = terms[1].find(letter);
     const bool in_result = result.find(letter) != kNowhere;
     if (in_rhs == kNowhere) {
-      of_lhs.push_back(letter);
+      lhs_only.push_back(letter);
       continue;
     }
     (in_result ? dims.lhs_batch : dims.lhs_contract).push_back(static_cast<int64_t>(d));
@@ -309,15 +310,15 @@ Results ImportEinsum(const OpReader& op) {
     if (in_result) batch.push_back(letter);
   }
   for (const char letter : terms[1])
-    if (terms[0].find(letter) == kNowhere) of_rhs.push_back(letter);
-  const Value product = Product(op, lhs, rhs, [&](Value x, Value y, std::optional<DType> sum) {
+    if (terms[0].find(letter) == kNowhere) rhs_only.push_back(letter);
+  const Value product = EmitProduct(op, lhs, rhs, [&](Value x, Value y, std::optional<DType> sum) {
     return DotGeneral(x, y, dims, nullptr, sum);
   });
-  return {InOrder(op, product, absl::StrCat(batch, of_lhs, of_rhs), result)};
+  return {TransposeTo(op, product, absl::StrCat(batch, lhs_only, rhs_only), result)};
 }
 
 // ---- Convolutions. ------------------------------------------------------------------------------
-Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
+Results EmitConvolution(const OpReader& op, const std::vector<int64_t>& padding) {
   const auto spec = [&](std::string_view first, std::string_view second, std::string_view spatial) {
     std::vector<int64_t> dims = op.Ints(spatial);
     dims.insert(dims.begin(), {op.Int(first), op.Int(second)});
@@ -347,19 +348,19 @@ Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
     if (reversal[d] != 0) reversed.push_back(dims.rhs_spec[2 + d]);
   }
   const Value kernel = reversed.empty() ? op.in[1] : Reverse(op.in[1], reversed);
-  return {Product(op, op.in[0], kernel, [&](Value lhs, Value rhs, std::optional<DType> sum) {
+  return {EmitProduct(op, op.in[0], kernel, [&](Value lhs, Value rhs, std::optional<DType> sum) {
     options.preferred_element_type = sum;
     return ConvGeneralDilated(lhs, rhs, dims, options);
   })};
 }
 Results ImportConvolution(const OpReader& op) {
   NeedOperands(op, 2);
-  return ConvolutionOf(op, op.Ints("padding"));
+  return EmitConvolution(op, op.Ints("padding"));
 }
 // The padding is an operand, which must be a constant.
 Results ImportDynamicConvolution(const OpReader& op) {
   NeedOperands(op, 3);
-  return ConvolutionOf(op, op.KnownInts(2));
+  return EmitConvolution(op, op.KnownInts(2));
 }
 
 constexpr ImportRow kRows[] = {

@@ -34,7 +34,7 @@ Value Joined(Value low, Value high) {
   return Or(shifted, Convert(low, DType::kU64));
 }
 // Returns the product in 64 bits.
-Halves Times(Value x, uint32_t factor) {
+Halves WideProduct(Value x, uint32_t factor) {
   const Value wide = Convert(x, DType::kU64);
   return HalvesOf(wide * BroadcastInDim(U64(x.builder(), factor), x.shape(), {}));
 }
@@ -44,7 +44,7 @@ Words Philox(Words c, Value key0, Value key1) {
   const Dims shape = c[0].shape();
   const auto spread = [&](Value k) { return BroadcastInDim(k, shape, {}); };
   for (int round = 0; round < kRounds; ++round) {
-    const Halves p = Times(c[0], 0xD2511F53), q = Times(c[2], 0xCD9E8D57);
+    const Halves p = WideProduct(c[0], 0xD2511F53), q = WideProduct(c[2], 0xCD9E8D57);
     const Value of_key0 = spread(key0), of_key1 = spread(key1);
     const Value first = Xor(Xor(q.high, c[1]), of_key0);
     const Value third = Xor(Xor(p.high, c[3]), of_key1);
@@ -81,13 +81,13 @@ std::vector<Value> ImportRandomBits(const OpReader& op) {
   op.ChargeOps(kOps);
   Builder& b = op.b();
   const bool wide = BitWidth(type.dtype) == 64;
-  const int64_t count = type.num_elements(), each = wide ? 2 : 4;
-  const int64_t blocks = count / each + (count % each != 0 ? 1 : 0);
+  const int64_t count = type.num_elements(), words_per_block = wide ? 2 : 4;
+  const int64_t blocks = count / words_per_block + (count % words_per_block != 0 ? 1 : 0);
   const Value key = ElementOf(state, 0), counter = ElementOf(state, 1);
-  const Value moved = counter + U64(b, blocks);
+  const Value next_counter = counter + U64(b, blocks);
   const auto listed = [](Value v) { return Reshape(v, {1}); };
   const Value first = listed(key);
-  const Value next = Concatenate({first, listed(moved)}, 0);
+  const Value next = Concatenate({first, listed(next_counter)}, 0);
   if (count == 0) return {next, Zeros(b, type)};
 
   const Value steps = Iota(b, DType::kU64, {blocks}, 0),
@@ -104,7 +104,7 @@ std::vector<Value> ImportRandomBits(const OpReader& op) {
     columns.assign(words.begin(), words.end());
   }
   for (Value& column : columns) column = Reshape(column, {blocks, 1});
-  const Value bits = Reshape(Concatenate(std::move(columns), 1), {blocks * each});
+  const Value bits = Reshape(Concatenate(std::move(columns), 1), {blocks * words_per_block});
   return {next, Convert(Reshape(SliceInDim(bits, 0, 0, count), type.shape), type.dtype)};
 }
 

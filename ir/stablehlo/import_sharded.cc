@@ -25,7 +25,7 @@ bool Contains(const AxisList& axes, const std::string& axis) {
 
 // Returns the sharding of a whole value. A value that is a pending sum along some axes becomes the
 // sum; the planner decides when it is added up, and where its terms lie until then.
-PartitionSpec OfSum(PartitionSpec spec) {
+PartitionSpec SpecOfSum(PartitionSpec spec) {
   if (spec.unreduced.empty()) return spec;
   spec.unreduced.clear();
   spec.open.assign(spec.dims.size(), true);
@@ -34,7 +34,7 @@ PartitionSpec OfSum(PartitionSpec spec) {
 
 // Returns the value with a sharding constraint, if the sharding says anything.
 Value Constrained(Value v, const PartitionSpec& given) {
-  const PartitionSpec spec = OfSum(given);
+  const PartitionSpec spec = SpecOfSum(given);
   const std::vector<MeshAxis>& axes = v.builder().mesh().axes;
   const bool all_manual = std::all_of(
       axes.begin(), axes.end(), [](const MeshAxis& a) { return a.type == AxisType::kManual; });
@@ -52,7 +52,7 @@ PartitionSpec AlongManual(const PartitionSpec& spec, const AxisList& manual) {
   while (!out.dims.empty() && out.dims.back().empty()) out.dims.pop_back();
   return out;
 }
-bool SaysMore(const PartitionSpec& spec, const AxisList& manual) {
+bool HasOtherAxes(const PartitionSpec& spec, const AxisList& manual) {
   return std::any_of(spec.dims.begin(), spec.dims.end(), [&](const AxisList& axes) {
     return std::any_of(axes.begin(), axes.end(),
                        [&](const std::string& axis) { return !Contains(manual, axis); });
@@ -68,13 +68,14 @@ Results ImportManualComputation(const OpReader& op) {
   const Specs out =
       op.shardings().Specs(op.Find("out_shardings"), op.num_results(), op.Where("out_shardings"));
   if (!op.Captures({0}).empty()) op.Malformed("uses values from outside its region");
-  const FunctionRef body = op.Within(0, ManualScope(op.b().scope(), manual, /*check_vma=*/false));
+  const FunctionRef body =
+      op.RegionInScope(0, ManualScope(op.b().scope(), manual, /*check_vma=*/false));
   return EmitManual(op.b(), body, op.in, in, out, manual);
 }
 
 // Leaves a dim open whose size the axes do not divide. A constraint only says where a value is best
 // placed, and XLA pads such a dim.
-PartitionSpec ThatDivides(PartitionSpec spec, Value v) {
+PartitionSpec WithIndivisibleDimsOpen(PartitionSpec spec, Value v) {
   const Mesh& mesh = v.builder().mesh();
   for (size_t d = 0; d < spec.dims.size() && d < v.type().shape.size(); ++d) {
     if (v.type().shape[d] % mesh.SizeOf(spec.dims[d]) == 0) continue;
@@ -88,7 +89,7 @@ PartitionSpec ThatDivides(PartitionSpec spec, Value v) {
 Results ImportConstraint(const OpReader& op) {
   if (op.in.size() != 1) op.Malformed("does not have exactly one operand");
   const PartitionSpec spec = op.shardings().Spec(op.Find("sharding"), op.Where());
-  return {Constrained(op.in[0], ThatDivides(spec, op.in[0]))};
+  return {Constrained(op.in[0], WithIndivisibleDimsOpen(spec, op.in[0]))};
 }
 
 // A sharding group is a hint that values be sharded alike. It is ignored.
@@ -127,8 +128,8 @@ namespace {
 // Returns the body with its pending sums along manual axes completed. An argument that is such a
 // sum comes in on the first shard and as zeros on the others. A result that is such a sum is added
 // up.
-FunctionRef WithSums(const FunctionRef& body, const Specs& in_specs, const Specs& out_specs,
-                     const AxisList& manual) {
+FunctionRef WithCompletedSums(const FunctionRef& body, const Specs& in_specs,
+                              const Specs& out_specs, const AxisList& manual) {
   const auto along = [&](const PartitionSpec& spec) {
     AxisList axes;
     for (const std::string& axis : spec.unreduced)
@@ -159,17 +160,17 @@ FunctionRef WithSums(const FunctionRef& body, const Specs& in_specs, const Specs
 // computation.
 Results EmitManual(Builder& b, const FunctionRef& given, Results args, const Specs& in_specs,
                    const Specs& out_specs, const AxisList& manual) {
-  const FunctionRef body = WithSums(given, in_specs, out_specs, manual);
+  const FunctionRef body = WithCompletedSums(given, in_specs, out_specs, manual);
   Specs in, out;
   for (size_t i = 0; i < in_specs.size(); ++i) {
-    if (i < args.size() && SaysMore(in_specs[i], manual))
+    if (i < args.size() && HasOtherAxes(in_specs[i], manual))
       args[i] = Constrained(args[i], in_specs[i]);
     in.push_back(AlongManual(in_specs[i], manual));
   }
   for (const PartitionSpec& spec : out_specs) out.push_back(AlongManual(spec, manual));
   Results results = ManualComputation(b, body, args, in, out, manual, /*check_vma=*/false);
   for (size_t r = 0; r < results.size(); ++r)
-    if (SaysMore(out_specs[r], manual)) results[r] = Constrained(results[r], out_specs[r]);
+    if (HasOtherAxes(out_specs[r], manual)) results[r] = Constrained(results[r], out_specs[r]);
   return results;
 }
 
@@ -185,7 +186,7 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
   std::optional<PartitionSpec> spec = op.shardings().Carried(op.carried(), op.Where());
   if (!spec) return op.in;
   OpenDims(op, &*spec);
-  return {Constrained(op.in[0], ThatDivides(*std::move(spec), op.in[0]))};
+  return {Constrained(op.in[0], WithIndivisibleDimsOpen(*std::move(spec), op.in[0]))};
 }
 
 // ---- The function main. -------------------------------------------------------------------------
@@ -194,7 +195,7 @@ namespace {
 // Returns the shardings that a list of dictionaries gives for `values`. A tuple stands for several
 // arrays and has no sharding. `sums` receives the axes of pending sums, and `other_placements` the
 // values that lie elsewhere; both may be null.
-std::vector<std::optional<PartitionSpec>> CarriedByEach(
+std::vector<std::optional<PartitionSpec>> SpecsOfValues(
     const Artifact& a, const Shardings& in, uint32_t list, const std::vector<uint32_t>& values,
     std::string_view what, std::vector<AxisList>* sums,
     std::vector<std::optional<OtherPlacement>>* other_placements) {
@@ -204,7 +205,7 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(
     each = Slice(a.refs, a.attrs[list].refs);
   for (size_t i = 0; i < values.size(); ++i) {
     const uint32_t type = a.code.value_types[values[i]];
-    out.resize(out.size() + (IsArray(a, type) ? 1 : ArraysOf(a, type, what).size()));
+    out.resize(out.size() + (IsArray(a, type) ? 1 : ArrayTypesOf(a, type, what).size()));
     if (sums != nullptr) sums->resize(out.size());
     if (other_placements != nullptr) other_placements->resize(out.size());
     if (i >= each.size() || !IsArray(a, type)) continue;
@@ -219,7 +220,7 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(
       sums->back() = std::exchange(spec->unreduced, {});
       spec->open.clear();
     }
-    if (*spec = OfSum(*std::move(spec)); !IsUnconstrained(*spec)) out.back() = std::move(spec);
+    if (*spec = SpecOfSum(*std::move(spec)); !IsUnconstrained(*spec)) out.back() = std::move(spec);
   }
   return out;
 }
@@ -255,7 +256,7 @@ FunctionRef WithResultShardings(const Program& program) {
 // Imports "main" and attaches the shardings of its arguments and results. For a host it also
 // records pending sums and arguments that lie elsewhere, which a plan cannot express. Replicas are
 // refused: they are another program model than partitions.
-Program Importer::Main() {
+Program Importer::ImportMain() {
   if (shardings_.num_replicas() > 1)
     Throw(ErrorKind::kNotImplemented,
           absl::StrCat("StableHLO: mhlo.num_replicas is ", shardings_.num_replicas(),
@@ -264,7 +265,7 @@ Program Importer::Main() {
   Program program;
   program.entry = Function("main", Scope{shardings_.mesh()});
   if (shardings_.mesh().empty()) return program;
-  const uint32_t op = ops_.find("main")->second;
+  const uint32_t op = func_ops_.find("main")->second;
   const RawRegion& body = a_.code.regions[a_.code.ops[op].regions.begin];
   std::vector<uint32_t> args(body.args.size);
   std::iota(args.begin(), args.end(), body.args.begin);
@@ -272,7 +273,7 @@ Program Importer::Main() {
   uint32_t last = body.begin;
   while (a_.code.ops[last].end != body.end) last = a_.code.ops[last].end;
   const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
-  program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument",
+  program.in_shardings = SpecsOfValues(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument",
                                        for_host() ? &for_host_->in_sums : nullptr,
                                        for_host() ? &for_host_->in_other_placements : nullptr);
   for (size_t i = 0; for_host() && i < for_host_->in_other_placements.size(); ++i) {
@@ -283,7 +284,7 @@ Program Importer::Main() {
                              at->mesh.ToString(), ", which does not divide its shape (",
                              DimsToString(program.entry->types[i].shape), ")"));
   }
-  program.out_shardings = CarriedByEach(
+  program.out_shardings = SpecsOfValues(
       a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()}, "result",
       for_host() ? &for_host_->out_sums : nullptr, /*other_placements=*/nullptr);
   // The artifact does not say where the operands and results of host calls lie.

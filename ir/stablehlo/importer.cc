@@ -41,7 +41,8 @@ Importer::Importer(const Artifact& artifact, HostProgram* for_host)
   for (uint32_t i = module.begin; i < module.end; i = ops[i].end) {
     if (a_.form(ops[i]).name != "func") continue;
     const std::string name(TextOf(a_, a_.Find(i, "sym_name"), "func: sym_name"));
-    if (!ops_.emplace(name, i).second) ThrowMalformed(absl::StrCat("two functions ", Quoted(name)));
+    if (!func_ops_.emplace(name, i).second)
+      ThrowMalformed(absl::StrCat("two functions ", Quoted(name)));
   }
 }
 
@@ -50,8 +51,8 @@ void Importer::AddCallback(std::string_view name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
 }
 
-std::vector<Value> Importer::CallHost(std::string_view name, const std::vector<Value>& operands,
-                                      const std::vector<Type>& results) {
+std::vector<Value> Importer::EmitHostCall(std::string_view name, const std::vector<Value>& operands,
+                                          const std::vector<Type>& results) {
   AddCallback(name);
   std::vector<Value> out;
   if (results.empty() || depth_ > 1) {
@@ -90,8 +91,8 @@ bool Importer::CallsHost(uint32_t function) {
     } else if (name == "call") {
       const uint32_t callee = a_.Find(i, "callee");
       const auto found =
-          callee == kNone ? ops_.end() : ops_.find(TextOf(a_, callee, "call: callee"));
-      calls_host = found != ops_.end() && CallsHost(found->second);
+          callee == kNone ? func_ops_.end() : func_ops_.find(TextOf(a_, callee, "call: callee"));
+      calls_host = found != func_ops_.end() && CallsHost(found->second);
     }
   }
   return calls_host_[function] = calls_host;
@@ -103,34 +104,34 @@ bool Importer::CallsHost(uint32_t function) {
 // forgotten at the end, since a second call of the function emits it again.
 std::optional<std::vector<Value>> Importer::InlineCallOfHost(std::string_view name,
                                                              const std::vector<Value>& args) {
-  const auto found = ops_.find(name);
-  if (!for_host() || depth_ > 1 || found == ops_.end() || !CallsHost(found->second))
+  const auto found = func_ops_.find(name);
+  if (!for_host() || depth_ > 1 || found == func_ops_.end() || !CallsHost(found->second))
     return std::nullopt;
   const uint32_t op = found->second;
-  if (std::find(emitted_in_.begin(), emitted_in_.end(), op) != emitted_in_.end())
+  if (std::find(inlining_.begin(), inlining_.end(), op) != inlining_.end())
     ThrowMalformed(absl::StrCat(Quoted(name), " calls itself"));
-  if (emitted_in_.size() >= static_cast<size_t>(Limits().region_depth))
+  if (inlining_.size() >= static_cast<size_t>(Limits().region_depth))
     Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: calls are more than ",
                                                   Limits().region_depth, " within each other"));
   const RawRegion& body = a_.code.regions[a_.code.ops[op].regions.begin];
   size_t size = 0;
   for (uint32_t i = 0; i < body.args.size; ++i)
-    size += ArraysOf(a_, type_of(body.args.begin + i), absl::StrCat("argument ", i)).size();
+    size += ArrayTypesOf(a_, type_of(body.args.begin + i), absl::StrCat("argument ", i)).size();
   if (size != args.size())
     ThrowMalformed(
         absl::StrCat(Quoted(name), " takes ", size, " arrays, and is given ", args.size()));
   size_t next = 0;
   for (uint32_t i = 0; i < body.args.size; ++i) KeepNext(body.args.begin + i, args, &next);
-  emitted_in_.push_back(op);
-  std::vector<Value> results = Run(body);
-  emitted_in_.pop_back();
+  inlining_.push_back(op);
+  std::vector<Value> results = EmitRegion(body);
+  inlining_.pop_back();
   Forget(body.first_value, body.end_value);
   return results;
 }
 
 FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
-  const auto found = ops_.find(name);
-  if (found == ops_.end()) ThrowMalformed(absl::StrCat("has no function ", Quoted(name)));
+  const auto found = func_ops_.find(name);
+  if (found == func_ops_.end()) ThrowMalformed(absl::StrCat("has no function ", Quoted(name)));
   const uint32_t op = found->second;
   const std::tuple key(op, scope.mesh.empty(), scope.mesh.AxesOfType(AxisType::kManual));
   if (const auto done = functions_.find(key); done != functions_.end()) {
@@ -148,20 +149,21 @@ FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
   std::string shown(label.substr(0, kValueNameMax));
   for (char& c : shown)
     if (!absl::ascii_isprint(c)) c = '_';
-  return functions_[key] = Build(a_.code.regions[regions.begin], scope, std::move(shown), {}, {});
+  return functions_[key] =
+             BuildRegion(a_.code.regions[regions.begin], scope, std::move(shown), {}, {});
 }
 
 // Builds a function from a region. The captured values become its leading params, and constants
 // from outside are emitted again inside, so that computations stay closed. The values of the
 // artifact that are captured mean the params while the body is built, and their former values again
 // afterwards.
-FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string name,
-                            const std::vector<uint32_t>& captures,
-                            const std::vector<uint32_t>& constants) {
+FunctionRef Importer::BuildRegion(const RawRegion& region, Scope scope, std::string name,
+                                  const std::vector<uint32_t>& captures,
+                                  const std::vector<uint32_t>& constants) {
   std::vector<uint32_t> shadowed = captures;
   shadowed.insert(shadowed.end(), constants.begin(), constants.end());
   const std::vector<Value> outside = ValuesOf(captures, "a region");
-  const FunctionRef f = BuildOf(std::move(scope), std::move(name), shadowed, [&] {
+  const FunctionRef f = BuildFunction(std::move(scope), std::move(name), shadowed, [&] {
     ChargeOps(static_cast<int64_t>(outside.size() + region.args.size));
     std::vector<Value> params;
     for (const Value v : outside) params.push_back(builder_->Param(v.type()));
@@ -170,13 +172,13 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
     for (uint32_t i = 0; i < region.args.size; ++i) {
       const uint32_t value = region.args.begin + i;
       std::vector<Value> arrays;
-      for (const Type& type : ArraysOf(a_, type_of(value), absl::StrCat("argument ", i)))
+      for (const Type& type : ArrayTypesOf(a_, type_of(value), absl::StrCat("argument ", i)))
         arrays.push_back(builder_->Param(type));
       ChargeOps(static_cast<int64_t>(arrays.size()) - 1);
       Keep(value, arrays);
     }
-    for (const uint32_t value : constants) values_[value] = Emit(ConstantOf(value))[0];
-    std::vector<Value> results = Run(region);
+    for (const uint32_t value : constants) values_[value] = Emit(ConstantOpOf(value))[0];
+    std::vector<Value> results = EmitRegion(region);
     if (depth_ == 1)
       results.insert(results.end(), host_call_operands_.begin(), host_call_operands_.end());
     return results;
@@ -186,7 +188,7 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
   return f;
 }
 
-uint32_t Importer::ConstantOf(uint32_t value) const {
+uint32_t Importer::ConstantOpOf(uint32_t value) const {
   while (true) {
     const uint32_t op = defined_by_[value];
     if (op == kNone) return kNone;
@@ -201,8 +203,9 @@ uint32_t Importer::ConstantOf(uint32_t value) const {
     value = operands[0];
   }
 }
-FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
-                              absl::FunctionRef<std::vector<Value>()> body) {
+FunctionRef Importer::BuildFunction(Scope scope, std::string name,
+                                    const std::vector<uint32_t>& shadowed,
+                                    absl::FunctionRef<std::vector<Value>()> body) {
   // One level is the function itself, and one is a computation that is not an op of ours.
   const int64_t depth_max = Limits().region_depth + 2;
   if (depth_ == depth_max)
@@ -225,8 +228,8 @@ FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<u
 }
 
 void Importer::ChargeOps(int64_t ops) {
-  spent_ += ops;
-  if (spent_ > Limits().ops)
+  charged_ops_ += ops;
+  if (charged_ops_ > Limits().ops)
     Throw(ErrorKind::kLimitExceeded,
           absl::StrCat("StableHLO: more than ", Limits().ops, " ops and params"));
 }
@@ -274,7 +277,8 @@ void Importer::Keep(uint32_t value, absl::Span<const Value> arrays) {
   }
 }
 void Importer::KeepNext(uint32_t value, const std::vector<Value>& arrays, size_t* next) {
-  const size_t n = IsArray(a_, type_of(value)) ? 1 : ArraysOf(a_, type_of(value), "a tuple").size();
+  const size_t n =
+      IsArray(a_, type_of(value)) ? 1 : ArrayTypesOf(a_, type_of(value), "a tuple").size();
   Keep(value, absl::MakeConstSpan(arrays).subspan(*next, n));
   *next += n;
 }
@@ -283,70 +287,70 @@ void Importer::Forget(uint32_t begin, uint32_t end) {
   tuples_.erase(tuples_.lower_bound(begin), tuples_.lower_bound(end));
 }
 
-std::vector<Value> OpReader::CallHost() const {
+std::vector<Value> OpReader::EmitHostCall() const {
   std::vector<Type> results;
   for (int r = 0; r < num_results(); ++r) results.push_back(ResultType(r));
-  return importer_.CallHost(Text("backend_config"), in, results);
+  return importer_.EmitHostCall(Text("backend_config"), in, results);
 }
 
 // ---- One op. ------------------------------------------------------------------------------------
-std::string OpReader::What() const {
+std::string OpReader::Name() const {
   return std::string(importer_.a_.form(importer_.a_.code.ops[op_]).name);
 }
-std::string OpReader::What(std::string_view attr) const {
-  return absl::StrCat(What(), ": ", ToAbsl(attr));
+std::string OpReader::Name(std::string_view attr) const {
+  return absl::StrCat(Name(), ": ", ToAbsl(attr));
 }
 std::string OpReader::Where() const {
   const std::string site = importer_.b().site().ToString();
-  return site.empty() ? What() : absl::StrCat(What(), " (", site, ")");
+  return site.empty() ? Name() : absl::StrCat(Name(), " (", site, ")");
 }
 std::string OpReader::Where(std::string_view attr) const {
   return absl::StrCat(Where(), ": ", ToAbsl(attr));
 }
 void OpReader::Malformed(std::string_view problem) const {
   const std::string site = importer_.b().site().ToString();
-  ThrowMalformed(absl::StrCat(What(), " ", ToAbsl(problem), site.empty() ? "" : " (", site,
+  ThrowMalformed(absl::StrCat(Name(), " ", ToAbsl(problem), site.empty() ? "" : " (", site,
                               site.empty() ? "" : ")"));
 }
 void OpReader::NotSupported(std::string_view problem) const {
   const std::string site = importer_.b().site().ToString();
   Throw(ErrorKind::kNotImplemented,
-        absl::StrCat("StableHLO: ", What(), " ", ToAbsl(problem), site.empty() ? "" : " (", site,
+        absl::StrCat("StableHLO: ", Name(), " ", ToAbsl(problem), site.empty() ? "" : " (", site,
                      site.empty() ? "" : ")"));
 }
 
 int64_t OpReader::Int(std::string_view attr) const {
-  return IntOf(importer_.a_, importer_.a_.Find(op_, attr), What(attr));
+  return IntOf(importer_.a_, importer_.a_.Find(op_, attr), Name(attr));
 }
 bool OpReader::Bool(std::string_view attr) const {
-  return Has(attr) && BoolOf(importer_.a_, importer_.a_.Find(op_, attr), What(attr));
+  return Has(attr) && BoolOf(importer_.a_, importer_.a_.Find(op_, attr), Name(attr));
 }
 std::vector<int64_t> OpReader::Ints(std::string_view attr) const {
-  return IntsOf(importer_.a_, importer_.a_.Find(op_, attr), What(attr));
+  return IntsOf(importer_.a_, importer_.a_.Find(op_, attr), Name(attr));
 }
 std::vector<int64_t> OpReader::IntsOrNone(std::string_view attr) const {
   return Has(attr) ? Ints(attr) : std::vector<int64_t>();
 }
 std::string_view OpReader::Text(std::string_view attr) const {
-  return TextOf(importer_.a_, importer_.a_.Find(op_, attr), What(attr));
+  return TextOf(importer_.a_, importer_.a_.Find(op_, attr), Name(attr));
 }
 int64_t OpReader::Enum(std::string_view attr, AttrKind kind) const {
-  return EnumOf(importer_.a_, importer_.a_.Find(op_, attr), kind, What(attr));
+  return EnumOf(importer_.a_, importer_.a_.Find(op_, attr), kind, Name(attr));
 }
 // Ops that share an attribute also share the bytes of its literal.
 Tensor OpReader::Constant(std::string_view attr) const {
   const uint32_t index = importer_.a_.Find(op_, attr);
   const auto known = importer_.constants_.find(index);
   if (known != importer_.constants_.end()) return known->second;
-  return importer_.constants_[index] = TensorOf(importer_.a_, index, What(attr));
+  return importer_.constants_[index] = TensorOf(importer_.a_, index, Name(attr));
 }
-const Exchange& OpReader::Once(std::string_view attr, int kind,
-                               absl::FunctionRef<Exchange()> make) const {
+const Exchange& OpReader::CachedExchange(std::string_view attr, int kind,
+                                         absl::FunctionRef<Exchange()> make) const {
   const std::pair key(Find(attr), kind);
   const auto known = importer_.exchanges_.find(key);
   return known != importer_.exchanges_.end() ? known->second : importer_.exchanges_[key] = make();
 }
-int OpReader::Small(std::string_view attr, int limit) const {
+int OpReader::SmallInt(std::string_view attr, int limit) const {
   const int64_t value = Int(attr);
   if (value < -limit || value > limit)
     Malformed(absl::StrCat("has ", value, " as its ", ToAbsl(attr)));
@@ -358,9 +362,9 @@ FunctionRef OpReader::Callee(std::string_view attr) const {
 FunctionRef OpReader::CalledComputation() const {
   const Artifact& a = importer_.a_;
   const Attr& list =
-      AttrOf(a, Find("called_computations"), AttrKind::kArray, What("called_computations"));
+      AttrOf(a, Find("called_computations"), AttrKind::kArray, Name("called_computations"));
   if (list.refs.size != 1) Malformed("does not call exactly one computation");
-  return importer_.Function(TextOf(a, a.refs[list.refs.begin], What("called_computations")), {});
+  return importer_.Function(TextOf(a, a.refs[list.refs.begin], Name("called_computations")), {});
 }
 bool OpReader::IsCipher(const FunctionRef& f) const {
   constexpr int64_t kSizeMax = 256;  // the cipher has a third of that
@@ -379,20 +383,20 @@ std::optional<OpReader> OpReader::Defining(size_t operand) const {
 Type OpReader::ResultType(int i) const {
   if (i >= num_results()) Malformed("has too few results");
   Type type = TensorType(importer_.a_, importer_.type_of(raw().results.begin + i),
-                         absl::StrCat(What(), ": result ", i));
-  if (result_) type.dtype = *result_;
+                         absl::StrCat(Name(), ": result ", i));
+  if (result_dtype_) type.dtype = *result_dtype_;
   return type;
 }
 std::optional<Quantization> OpReader::OperandQuantization(int i) const {
   const uint32_t value = Slice(importer_.a_.code.operands, raw().operands)[i];
   return QuantizationOf(importer_.a_, importer_.type_of(value),
-                        absl::StrCat(What(), ": operand ", i));
+                        absl::StrCat(Name(), ": operand ", i));
 }
 std::optional<Quantization> OpReader::ResultQuantization(int i) const {
   return QuantizationOf(importer_.a_, importer_.type_of(raw().results.begin + i),
-                        absl::StrCat(What(), ": result ", i));
+                        absl::StrCat(Name(), ": result ", i));
 }
-std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
+std::vector<size_t> OpReader::ArraysPerElement(size_t operand) const {
   const Artifact& a = importer_.a_;
   const absl::Span<const uint32_t> operands = Slice(a.code.operands, raw().operands);
   if (operand >= operands.size()) Malformed("has too few operands");
@@ -401,29 +405,30 @@ std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
   importer_.ChargeOps(static_cast<int64_t>(in.size() + type.refs.size));
   std::vector<size_t> out;
   for (const uint32_t element : Slice(a.refs, type.refs))
-    out.push_back(ArraysOf(a, element, What()).size());
+    out.push_back(ArrayTypesOf(a, element, Name()).size());
   return out;
 }
-std::vector<Value> OpReader::First(size_t n) const {
+std::vector<Value> OpReader::FirstOperands(size_t n) const {
   if (n > in.size()) Malformed("has too few operands");
   return {in.begin(), in.begin() + n};
 }
-std::vector<Value> OpReader::From(size_t n) const {
+std::vector<Value> OpReader::OperandsFrom(size_t n) const {
   if (n > in.size()) Malformed("has too few operands");
   return {in.begin() + n, in.end()};
 }
 
 std::optional<Array> OpReader::KnownLiteral(size_t operand) const {
-  const Op* made = b().DefiningOp(in[operand]);
-  if (made != nullptr && made->def == &ops::kBroadcastInDim) {
-    const Value element(&b(), made->operands[0]);
-    made = element.rank() == 0 ? b().DefiningOp(element) : nullptr;
+  const Op* definition = b().DefiningOp(in[operand]);
+  if (definition != nullptr && definition->def == &ops::kBroadcastInDim) {
+    const Value element(&b(), definition->operands[0]);
+    definition = element.rank() == 0 ? b().DefiningOp(element) : nullptr;
   }
-  if (made != nullptr && made->def == &ops::kConstant) return made->attrs.Literal("value");
+  if (definition != nullptr && definition->def == &ops::kConstant)
+    return definition->attrs.Literal("value");
   // A value from outside of a region is a param here, so look for the op that defines it in the
   // artifact.
   const std::optional<OpReader> outside = Defining(operand);
-  if (!outside || outside->What() != "constant") return std::nullopt;
+  if (!outside || outside->Name() != "constant") return std::nullopt;
   return outside->Constant("value").literal;
 }
 std::vector<int64_t> OpReader::KnownInts(size_t operand) const {
@@ -462,26 +467,26 @@ std::vector<uint32_t> OpReader::Captures(std::vector<int> regions) const {
   return captures;
 }
 std::vector<Value> OpReader::ValuesOf(const std::vector<uint32_t>& captures) const {
-  return importer_.ValuesOf(captures, What());
+  return importer_.ValuesOf(captures, Name());
 }
 
 FunctionRef OpReader::Region(int r, const std::vector<uint32_t>& captures,
                              const std::vector<uint32_t>& constants, const Scope& scope) const {
   if (r >= num_regions()) Malformed("has too few regions");
   ++regions_read_;
-  return importer_.Build(region(r), scope, absl::StrCat(What(), "_", r), captures, constants);
+  return importer_.BuildRegion(region(r), scope, absl::StrCat(Name(), "_", r), captures, constants);
 }
 
 // Writers of artifacts hoist constants out of computations, too. A computation has no mesh.
 FunctionRef OpReader::Computation(int r) const {
   const std::vector<uint32_t> constants = Captures({r});
   for (const uint32_t value : constants) {
-    if (importer_.ConstantOf(value) == kNone)
+    if (importer_.ConstantOpOf(value) == kNone)
       NotSupported("has a computation that uses values from outside");
   }
   return Region(r, {}, constants, Scope{});
 }
-std::string_view OpReader::SoleOp(int r) const {
+std::string_view OpReader::SoleOpName(int r) const {
   if (r >= num_regions()) Malformed("has too few regions");
   const RawRegion& within = region(r);
   const Bytecode& code = importer_.a_.code;

@@ -28,12 +28,12 @@ struct Exchange {
 
 class Importer {
  public:
-  // `for_host` is the result of ImportForHost, whose lists of sums Main fills in; otherwise it is
-  // null.
+  // `for_host` is the result of ImportForHost, whose lists of sums ImportMain fills in; otherwise
+  // it is null.
   Importer(const Artifact& artifact, HostProgram* for_host);
 
   // Returns the function "main" with the shardings of its params and results.
-  Program Main();
+  Program ImportMain();
   // Returns the function of this name, imported for calls from a scope. Throws if it is missing or
   // calls itself.
   FunctionRef Function(std::string_view name, const Scope& scope);
@@ -41,8 +41,8 @@ class Importer {
   Builder& b() { return *builder_; }
   bool for_host() const { return for_host_ != nullptr; }
   // Emits a call of the host. Only for ImportForHost.
-  std::vector<Value> CallHost(std::string_view name, const std::vector<Value>& operands,
-                              const std::vector<Type>& results);
+  std::vector<Value> EmitHostCall(std::string_view name, const std::vector<Value>& operands,
+                                  const std::vector<Type>& results);
   // If the function of this name calls the host for results, emits its body in place of a call and
   // returns the body's results. Returns nullopt for any other function.
   std::optional<std::vector<Value>> InlineCallOfHost(std::string_view name,
@@ -51,18 +51,19 @@ class Importer {
 
  private:
   friend class OpReader;
-  friend class OnShards;
+  friend class ShardCodeImporter;
   // Builds a region as a function. The params are the captured values from outside, then the
   // region's own arguments. Constants from outside are emitted inside it.
-  FunctionRef Build(const RawRegion& region, Scope scope, std::string name,
-                    const std::vector<uint32_t>& captures, const std::vector<uint32_t>& constants);
-  // Returns the op that makes the constant which a value is, directly or through a sharding
-  // constraint, or kNone if the value is not a constant.
-  uint32_t ConstantOf(uint32_t value) const;
+  FunctionRef BuildRegion(const RawRegion& region, Scope scope, std::string name,
+                          const std::vector<uint32_t>& captures,
+                          const std::vector<uint32_t>& constants);
+  // Returns the constant op whose result the value is, directly or through a sharding constraint.
+  // Returns kNone if the value is not a constant.
+  uint32_t ConstantOpOf(uint32_t value) const;
   // Builds a function from the ops that `body` emits. Afterwards the values `shadowed` mean again
   // what they meant before.
-  FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
-                      absl::FunctionRef<std::vector<Value>()> body);
+  FunctionRef BuildFunction(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
+                            absl::FunctionRef<std::vector<Value>()> body);
   // Charges this many ops, params or inlined ops to the import. Throws LIMIT_EXCEEDED above the
   // limit of a program.
   void ChargeOps(int64_t ops);
@@ -78,10 +79,11 @@ class Importer {
   // Like Keep, but takes the arrays of the value from `arrays`, beginning at `*next`, which it
   // moves on.
   void KeepNext(uint32_t value, const std::vector<Value>& arrays, size_t* next);
+  // Drops the arrays of the values from `begin` up to, but not including, `end`.
   void Forget(uint32_t begin, uint32_t end);
   uint32_t type_of(uint32_t value) const { return a_.code.value_types[value]; }
   // Emits the ops of a region. The results are the operands of its last op.
-  std::vector<Value> Run(const RawRegion& region);
+  std::vector<Value> EmitRegion(const RawRegion& region);
   std::vector<Value> Emit(uint32_t op);
   void EmitAndKeep(uint32_t op);
 
@@ -89,7 +91,7 @@ class Importer {
   // Returns whether a function calls the host for results, outside of the regions of its ops.
   bool CallsHost(uint32_t function);
   // Emits the ops from `begin` on that run on shards (see on_shards.h). Returns the op after them.
-  uint32_t RunOnShards(uint32_t begin, uint32_t end);
+  uint32_t EmitOpsOnShards(uint32_t begin, uint32_t end);
 
   const Artifact& a_;
   HostProgram* const for_host_;
@@ -97,19 +99,19 @@ class Importer {
   Builder* builder_ = nullptr;
   // Values of builder_ for those values of the artifact that are one array.
   std::vector<Value> values_;
-  std::map<uint32_t, std::vector<Value>> tuples_;     // the arrays of all other values
-  std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
-  std::map<std::string, uint32_t, std::less<>> ops_;  // the functions by name
-  std::map<uint32_t, Tensor> constants_;              // by attribute
+  std::map<uint32_t, std::vector<Value>> tuples_;  // the arrays of all other values
+  std::vector<uint32_t> defined_by_;               // the op of each value; kNone for an argument
+  std::map<std::string, uint32_t, std::less<>> func_ops_;   // the op of each function, by name
+  std::map<uint32_t, Tensor> constants_;                    // by attribute
   std::map<std::pair<uint32_t, int>, Exchange> exchanges_;  // by attribute and kind
-  std::map<FunctionRef, int64_t> sizes_;
+  std::map<FunctionRef, int64_t> sizes_;                    // results of SizeOf
   std::map<FunctionRef, bool> are_ciphers_;
-  int64_t spent_ = 0;
+  int64_t charged_ops_ = 0;                // sum of the ops that ChargeOps was given
   int depth_ = 0;                          // nesting depth of functions and regions
   std::vector<Value> host_call_operands_;  // operands of HostProgram.calls
   std::map<uint32_t, bool> calls_host_;    // by function
-  // The functions that are being emitted where they are called.
-  std::vector<uint32_t> emitted_in_;
+  // The functions that InlineCallOfHost is emitting now, the outermost first.
+  std::vector<uint32_t> inlining_;
   // Functions by their op and the scope of the call: whether there is a mesh, and its manual axes.
   // Null while the function is being imported.
   std::map<std::tuple<uint32_t, bool, AxisList>, FunctionRef> functions_;
@@ -123,7 +125,7 @@ class OpReader {
   // Returns the same op with other operands and with a result that is computed in another dtype.
   OpReader WithOperands(DType result, std::vector<Value> operands) const {
     OpReader other(importer_, op_, std::move(operands));
-    other.result_ = result;
+    other.result_dtype_ = result;
     return other;
   }
 
@@ -131,7 +133,7 @@ class OpReader {
 
   Builder& b() const { return importer_.b(); }
   bool for_host() const { return importer_.for_host(); }
-  std::vector<Value> CallHost() const;
+  std::vector<Value> EmitHostCall() const;
   // See Importer::InlineCallOfHost.
   std::optional<std::vector<Value>> InlineCallOfHost() const {
     return importer_.InlineCallOfHost(Text("callee"), in);
@@ -155,9 +157,10 @@ class OpReader {
   Tensor Constant(std::string_view attr) const;
   // Returns the result of `make` for an attribute. `make` is called once for all ops that share the
   // attribute.
-  const Exchange& Once(std::string_view attr, int kind, absl::FunctionRef<Exchange()> make) const;
+  const Exchange& CachedExchange(std::string_view attr, int kind,
+                                 absl::FunctionRef<Exchange()> make) const;
   // Returns an integer within [-limit, limit].
-  int Small(std::string_view attr, int limit = 1 << 16) const;
+  int SmallInt(std::string_view attr, int limit = 1 << 16) const;
   FunctionRef Callee(std::string_view attr) const;
   // Returns the one function of called_computations, a computation of scalars.
   FunctionRef CalledComputation() const;
@@ -171,14 +174,14 @@ class OpReader {
   std::optional<Quantization> OperandQuantization(int i) const;
   std::optional<Quantization> ResultQuantization(int i) const;
   // Returns, for each element of an operand that is a tuple, the number of its arrays.
-  std::vector<size_t> ElementsOf(size_t operand) const;
+  std::vector<size_t> ArraysPerElement(size_t operand) const;
   // The number of operands as the artifact counts them: a tuple is one operand. `in` holds its
   // arrays.
   int num_operands() const { return static_cast<int>(raw().operands.size); }
   int num_results() const { return static_cast<int>(raw().results.size); }
-  // First returns the first `n` operands, and From the operands after them.
-  std::vector<Value> First(size_t n) const;
-  std::vector<Value> From(size_t n) const;
+  // FirstOperands returns the first `n` operands, and OperandsFrom the operands after them.
+  std::vector<Value> FirstOperands(size_t n) const;
+  std::vector<Value> OperandsFrom(size_t n) const;
 
   // Returns the integers of an operand that is a constant: a list, or a matrix row by row.
   std::vector<int64_t> KnownInts(size_t operand) const;
@@ -199,7 +202,7 @@ class OpReader {
   // artifact.
   void ChargeOps(int64_t ops) const;
   // Returns the name of the only op of a region with two arguments, or "" for any other region.
-  std::string_view SoleOp(int region) const;
+  std::string_view SoleOpName(int region) const;
   // Returns the outside values that the regions use, each once, in the order of the first uses.
   std::vector<uint32_t> Captures(std::vector<int> regions) const;
   std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;
@@ -208,13 +211,15 @@ class OpReader {
     return Region(region, captures, {}, b().scope());
   }
   // Returns a region that uses no values from outside, in another scope.
-  FunctionRef Within(int region, const Scope& scope) const { return Region(region, {}, {}, scope); }
+  FunctionRef RegionInScope(int region, const Scope& scope) const {
+    return Region(region, {}, {}, scope);
+  }
   // Returns the reader of the op that defines an operand, or nullopt for a param.
   std::optional<OpReader> Defining(size_t operand) const;
 
   // Return the name of the op, "slice", and of one of its attributes, "slice: strides", for errors.
-  std::string What() const;
-  std::string What(std::string_view attr) const;
+  std::string Name() const;
+  std::string Name(std::string_view attr) const;
   // Returns "slice (model.py:7)", and "slice (model.py:7): strides", for values that are read
   // elsewhere.
   std::string Where() const;
@@ -235,7 +240,7 @@ class OpReader {
   friend class Importer;
   Importer& importer_;
   const uint32_t op_;
-  std::optional<DType> result_;  // used instead of the declared dtype
+  std::optional<DType> result_dtype_;  // used instead of the declared dtype
   mutable int regions_read_ = 0;
 };
 

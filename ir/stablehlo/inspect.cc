@@ -43,15 +43,15 @@ class Inspector {
       if (form.dialect == "sdy" && form.name == "mesh" && out.meshes.size() < kPartsMax)
         out.meshes.emplace_back(Shown(name), MeshOf(a_.Find(op, "mesh")));
     });
-    out.main = Main();
+    out.main = MainSignature();
     CountAll(&out);
     return out;
   }
 
-  Signature Main() const {
+  Signature MainSignature() const {
     Signature out;
     ForEachSymbol([&](uint32_t op, const OpForm& form, std::string_view name) {
-      if (form.name == "func" && name == "main") out = OfFunction(op);
+      if (form.name == "func" && name == "main") out = SignatureOfFunction(op);
     });
     return out;
   }
@@ -67,7 +67,7 @@ class Inspector {
       visit(i, a_.form(ops[i]), Text(a_.Find(i, "sym_name")));
   }
 
-  const Attr* Of(uint32_t attr, AttrKind kind) const {
+  const Attr* FindAttr(uint32_t attr, AttrKind kind) const {
     return attr != kNone && a_.attrs[attr].kind == kind ? &a_.attrs[attr] : nullptr;
   }
   absl::Span<const uint32_t> Refs(const Fields& fields) const {
@@ -76,12 +76,12 @@ class Inspector {
   absl::Span<const int64_t> Ints(const Fields& fields) const { return Slice(a_.ints, fields.ints); }
 
   std::string_view Text(uint32_t attr) const {
-    const Attr* const text = Of(attr, AttrKind::kString);
+    const Attr* const text = FindAttr(attr, AttrKind::kString);
     return text == nullptr ? std::string_view() : text->text();
   }
 
   // ---- Types. -----------------------------------------------------------------------------------
-  std::string Element(uint32_t type) const {
+  std::string ElementText(uint32_t type) const {
     const DecodedType& t = a_.types[type];
     if (t.kind == TypeKind::kScalar) return std::string(DTypeName(t.dtype));
     if (const std::optional<DType> storage = StorageOf(a_, t))
@@ -100,7 +100,7 @@ class Inspector {
         std::string shape;
         for (const int64_t dim : Ints(t).subspan(1, kPartsMax))
           absl::StrAppend(&shape, shape.empty() ? "" : ",", dim < 0 ? "?" : absl::StrCat(dim));
-        return absl::StrCat(Element(Refs(t).back()), "[", shape, "]");
+        return absl::StrCat(ElementText(Refs(t).back()), "[", shape, "]");
       }
       case TypeKind::kToken:
         return "token";
@@ -114,10 +114,10 @@ class Inspector {
   // ---- Meshes and shardings. --------------------------------------------------------------------
   Mesh MeshOf(uint32_t attr) const {
     Mesh out;
-    const Attr* const mesh = Of(attr, AttrKind::kMesh);
+    const Attr* const mesh = FindAttr(attr, AttrKind::kMesh);
     if (mesh == nullptr) return out;
     for (const uint32_t ref : Refs(*mesh).subspan(0, kPartsMax))
-      if (const Attr* const axis = Of(ref, AttrKind::kMeshAxis); axis != nullptr)
+      if (const Attr* const axis = FindAttr(ref, AttrKind::kMeshAxis); axis != nullptr)
         out.axes.push_back({Shown(axis->text()), axis->ints.size == 0 ? 0 : Ints(*axis)[0]});
     return out;
   }
@@ -125,10 +125,10 @@ class Inspector {
   // Returns "x", or "x:(2)4" for a part of an axis: the part of size 4 after parts whose sizes
   // multiply to 2.
   std::string AxisText(uint32_t attr) const {
-    const Attr* const axis = Of(attr, AttrKind::kAxisRef);
+    const Attr* const axis = FindAttr(attr, AttrKind::kAxisRef);
     if (axis == nullptr) return "?";
     std::string out = Shown(axis->text());
-    const Attr* const sub = Of(Refs(*axis)[0], AttrKind::kSubAxis);
+    const Attr* const sub = FindAttr(Refs(*axis)[0], AttrKind::kSubAxis);
     if (sub != nullptr) absl::StrAppend(&out, ":(", Ints(*sub)[0], ")", Ints(*sub)[1]);
     return out;
   }
@@ -143,7 +143,7 @@ class Inspector {
     return absl::StrCat("{", Joined(axes, [&](uint32_t axis) { return AxisText(axis); }), "}");
   }
   std::string DimText(uint32_t attr) const {
-    const Attr* const dim = Of(attr, AttrKind::kDimensionSharding);
+    const Attr* const dim = FindAttr(attr, AttrKind::kDimensionSharding);
     if (dim == nullptr) return "?";
     const absl::Span<const int64_t> ints = Ints(*dim);  // axes, closed, priority
     const bool closed = ints[1] != 0;
@@ -156,12 +156,12 @@ class Inspector {
   std::string ShardingText(uint32_t attr) const {
     // The sharding of GSPMD is already a text.
     if (const std::string_view text = Text(attr); !text.empty()) return Shown(text);
-    const Attr* const sharding = Of(attr, AttrKind::kTensorSharding);
+    const Attr* const sharding = FindAttr(attr, AttrKind::kTensorSharding);
     if (sharding == nullptr) return "";
     // The mesh is followed by lists whose lengths are the numbers: dims, replicated axes, unreduced
     // axes.
     absl::Span<const uint32_t> refs = Refs(*sharding);
-    const Attr* const symbol = Of(refs[0], AttrKind::kSymbol);
+    const Attr* const symbol = FindAttr(refs[0], AttrKind::kSymbol);
     std::string out = symbol == nullptr ? MeshOf(refs[0]).ToString()
                                         : absl::StrCat("@", Shown(Text(Refs(*symbol)[0])));
     refs.remove_prefix(1);
@@ -181,12 +181,12 @@ class Inspector {
 
   // ---- The signature. ---------------------------------------------------------------------------
   // `attrs` is an array of dictionaries, one for each value, or it is empty.
-  ValueInfo Value(uint32_t type, uint32_t attrs, size_t i) const {
+  ValueInfo InfoOf(uint32_t type, uint32_t attrs, size_t i) const {
     ValueInfo out;
     out.type = TypeText(type);
-    const Attr* const of_all = Of(attrs, AttrKind::kArray);
-    if (of_all == nullptr || i >= Refs(*of_all).size()) return out;
-    const uint32_t dictionary = Refs(*of_all)[i];
+    const Attr* const dictionaries = FindAttr(attrs, AttrKind::kArray);
+    if (dictionaries == nullptr || i >= Refs(*dictionaries).size()) return out;
+    const uint32_t dictionary = Refs(*dictionaries)[i];
     out.name = Shown(Text(a_.InDictionary(dictionary, "jax.result_info")));
     out.sharding = ShardingText(a_.InDictionary(dictionary, "sdy.sharding"));
     if (out.sharding.empty())
@@ -196,30 +196,30 @@ class Inspector {
     return out;
   }
 
-  Signature OfFunction(uint32_t func) const {
+  Signature SignatureOfFunction(uint32_t func) const {
     Signature out;
-    const Attr* const attr = Of(a_.Find(func, "function_type"), AttrKind::kType);
+    const Attr* const attr = FindAttr(a_.Find(func, "function_type"), AttrKind::kType);
     const DecodedType* const type = attr == nullptr ? nullptr : &a_.types[Refs(*attr)[0]];
     if (type == nullptr || type->kind != TypeKind::kFunction) return out;
     const absl::Span<const uint32_t> types = Refs(*type);
     const size_t params = std::min<size_t>(Ints(*type)[0], types.size());
     for (size_t i = 0; i < std::min(params, kListMax); ++i)
-      out.params.push_back(Value(types[i], a_.Find(func, "arg_attrs"), i));
+      out.params.push_back(InfoOf(types[i], a_.Find(func, "arg_attrs"), i));
     for (size_t i = 0; params + i < types.size() && i < kListMax; ++i)
-      out.results.push_back(Value(types[params + i], a_.Find(func, "res_attrs"), i));
+      out.results.push_back(InfoOf(types[params + i], a_.Find(func, "res_attrs"), i));
     const Range regions = a_.code.ops[func].regions;
     if (regions.size != 1) return out;
     const RawRegion& region = a_.code.regions[regions.begin];
     for (size_t i = 0; i < std::min<size_t>(out.params.size(), region.args.size); ++i) {
       const uint32_t location = a_.code.arg_locations[region.arg_locations + i];
-      if (const Attr* const named = Of(location, AttrKind::kNamed))
+      if (const Attr* const named = FindAttr(location, AttrKind::kNamed))
         out.params[i].name = Shown(Text(Refs(*named)[0]));
     }
     return out;
   }
 
   // ---- Ops. -------------------------------------------------------------------------------------
-  static bool IsFrame(const OpForm& form) {
+  static bool IsStructural(const OpForm& form) {
     return form.dialect == "builtin" || form.name == "func" || form.name == "return" ||
            (form.dialect == "sdy" && form.name == "mesh");
   }
@@ -227,7 +227,7 @@ class Inspector {
     std::map<std::string, int64_t> all, lacking;
     for (uint32_t i = 0; i < a_.code.ops.size(); ++i) {
       const OpForm& form = a_.form(a_.code.ops[i]);
-      if (IsFrame(form)) continue;
+      if (IsStructural(form)) continue;
       const std::string name = NameOf(form);
       ++all[name];
       if (FindImport(form.dialect, form.name) == nullptr) {
@@ -252,9 +252,9 @@ void CountOps(const Function& f, std::map<std::string, int64_t>* counts) {
   }
 }
 
-std::vector<ValueInfo> ValuesOf(const std::vector<Type>& types,
-                                const std::vector<std::string>& names,
-                                const std::vector<std::optional<PartitionSpec>>& shardings) {
+std::vector<ValueInfo> ValueInfosOf(const std::vector<Type>& types,
+                                    const std::vector<std::string>& names,
+                                    const std::vector<std::optional<PartitionSpec>>& shardings) {
   std::vector<ValueInfo> out(types.size());
   for (size_t i = 0; i < types.size(); ++i) {
     out[i].type = types[i].ToString();
@@ -268,7 +268,7 @@ std::vector<ValueInfo> ValuesOf(const std::vector<Type>& types,
 
 bool IsArtifact(std::string_view bytes) { return bytes.substr(0, 4) == "ML\xefR"; }
 
-Signature SignatureOf(const Artifact& artifact) { return Inspector(artifact).Main(); }
+Signature SignatureOf(const Artifact& artifact) { return Inspector(artifact).MainSignature(); }
 
 Inspection Inspect(const Artifact& artifact) { return Inspector(artifact).Run(); }
 
@@ -276,8 +276,8 @@ Inspection Inspect(const Program& program) {
   const Function& entry = *program.entry;
   Inspection out;
   out.name = entry.name;
-  out.main = {ValuesOf(entry.param_types(), program.in_names, program.in_shardings),
-              ValuesOf(entry.result_types(), program.out_names, program.out_shardings)};
+  out.main = {ValueInfosOf(entry.param_types(), program.in_names, program.in_shardings),
+              ValueInfosOf(entry.result_types(), program.out_names, program.out_shardings)};
   std::map<std::string, int64_t> counts;
   CountOps(entry, &counts);
   out.ops = {counts.begin(), counts.end()};

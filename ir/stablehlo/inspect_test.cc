@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-std::string Exported(const std::string& name) {
+std::string ReadExport(const std::string& name) {
   std::ifstream in(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -38,8 +38,8 @@ std::vector<std::string> Texts(const std::vector<ValueInfo>& values) {
   return out;
 }
 
-TEST(InspectTest, AnArtifactSaysWhatItTakesAndGivesAndWhoWroteIt) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("affine")));
+TEST(InspectTest, AnArtifactShowsItsSignatureOpsAndProducer) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(ReadExport("affine")));
   EXPECT_EQ(found.name, "jit_affine");
   EXPECT_EQ(found.producer, "StableHLO_v1.15.0");
   EXPECT_EQ(found.version, "1.15.0");
@@ -52,14 +52,14 @@ TEST(InspectTest, AnArtifactSaysWhatItTakesAndGivesAndWhoWroteIt) {
 }
 
 TEST(InspectTest, ParametersThatAreDonatedAreMarked) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("donated")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(ReadExport("donated")));
   ASSERT_EQ(found.main.params.size(), 2);
   EXPECT_TRUE(found.main.params[0].donated);
   EXPECT_FALSE(found.main.params[1].donated);
 }
 
-TEST(InspectTest, MeshesAndShardingsAreSaidAsTheyAreWritten) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("placed")));
+TEST(InspectTest, MeshesAndShardingsAreShownAsWritten) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(ReadExport("placed")));
   EXPECT_THAT(Texts(found.main.params),
               ElementsAre("a: f32[8,4] @mesh, [{x, y}, {}]", "b: f32[4,8] @mesh, [{}, {y}]"));
   EXPECT_THAT(Texts(found.main.results), ElementsAre("result: f32[8,8] @mesh, [{x}, {}]"));
@@ -68,28 +68,28 @@ TEST(InspectTest, MeshesAndShardingsAreSaidAsTheyAreWritten) {
   EXPECT_EQ(found.meshes[0].second.ToString(), "(x=2, y=2)");
 }
 
-TEST(InspectTest, WhatTesseraLacksIsNamed) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("custom_call")));
+TEST(InspectTest, OpsThatTesseraLacksAreListed) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(ReadExport("custom_call")));
   EXPECT_THAT(Texts(found.main.params), ElementsAre("a: f32[2,2] "));
   EXPECT_THAT(found.ops, ElementsAre(Pair("cholesky", 1), Pair("custom_call", 2)));
   EXPECT_THAT(found.lacking, ::testing::Contains(Pair("custom_call @nobodys_factors", 2)));
 }
 
 TEST(InspectTest, PartsOfAxesAndPrioritiesAreShown) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection part, InspectBytes(Exported("sharded_sub_axis")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection part, InspectBytes(ReadExport("sharded_sub_axis")));
   EXPECT_EQ(part.main.params[0].sharding, "@mesh, [{y:(1)2}, {}]");
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection hint, InspectBytes(Exported("sharded_priority")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection hint, InspectBytes(ReadExport("sharded_priority")));
   EXPECT_EQ(hint.main.params[0].sharding, "@mesh, [{x}p1, {}]");
 }
 
 // A type that Tessera lacks is shown as far as it is known.
 TEST(InspectTest, TypesThatTesseraLacksAreShown) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("types")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(ReadExport("types")));
   EXPECT_EQ(found.name, "");
   EXPECT_THAT(Texts(found.main.params), ElementsAre(": bf16[?] ", ": c64[] ", ": token "));
 }
 
-TEST(InspectTest, OwnProgramsSayTheSame) {
+TEST(InspectTest, ProgramsAreDescribedLikeArtifacts) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgram(R"(
 mesh (x=2)
 func twice(%a: f32[4] P('x')) -> (f32[4]) {
@@ -106,21 +106,21 @@ func twice(%a: f32[4] P('x')) -> (f32[4]) {
 }
 
 TEST(InspectTest, WithoutAMainThereIsNoSignature) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("no_main")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(ReadExport("no_main")));
   EXPECT_THAT(found.main.params, IsEmpty());
   EXPECT_THAT(found.ops, ElementsAre());
 }
 
-TEST(InspectTest, ArtifactsAreToldByTheirFirstBytes) {
-  EXPECT_TRUE(IsArtifact(Exported("affine")));
+TEST(InspectTest, ArtifactsAreRecognizedByTheirFirstBytes) {
+  EXPECT_TRUE(IsArtifact(ReadExport("affine")));
   EXPECT_FALSE(IsArtifact("func main() -> () { return }"));
   EXPECT_FALSE(IsArtifact("ML"));
 }
 
 // Whatever is changed in an artifact that can still be read, its texts are printable.
-TEST(InspectTest, AChangedByteIsInspectedAsWell) {
+TEST(InspectTest, TextsOfChangedArtifactsArePrintable) {
   for (const char* name : {"affine", "sharded"}) {
-    const std::string bytes = Exported(name);
+    const std::string bytes = ReadExport(name);
     int inspected = 0;
     for (size_t i = 0; i < bytes.size(); ++i) {
       std::string changed = bytes;

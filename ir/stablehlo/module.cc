@@ -40,6 +40,7 @@ std::pair<int, int> VersionFor(std::string_view name, int target) {
   }
   return {version, since};
 }
+// Returns the minor version of StableHLO 1 that introduced the dtype.
 int SinceOf(DType dtype) {
   switch (dtype) {
     case DType::kS2:
@@ -114,7 +115,7 @@ class EntryBytes {
 };
 
 // Returns booleans packed as bits, lowest first.
-std::string Packed(const Array& array) {
+std::string PackedBits(const Array& array) {
   std::string out((array.num_elements() + 7) / 8, '\0');
   for (int64_t i = 0; i < array.num_elements(); ++i)
     if (array.data()[i] != std::byte{0}) out[i / 8] |= static_cast<char>(1 << (i % 8));
@@ -127,7 +128,7 @@ std::string ElementsOf(const Array& array) {
   const bool same = n > 0 && std::memcmp(data, data + width, (n - 1) * width) == 0;
   if (array.dtype() == DType::kBool) {
     if (same) return data[0] != 0 ? "\xff" : std::string(1, '\0');
-    return Packed(array);
+    return PackedBits(array);
   }
   std::string out(data, same ? width : n * width);
   if (const int bits = BitWidth(array.dtype()); bits < 8)
@@ -142,15 +143,18 @@ Bytes AsBytes(std::string_view text) {
 }  // namespace
 
 // ---- Tables. ------------------------------------------------------------------------------------
-uint32_t Module::Place(std::string_view text, Table* table, std::vector<std::string_view>* list) {
+uint32_t Module::InternText(std::string_view text, Table* table,
+                            std::vector<std::string_view>* list) {
   if (const auto found = table->find(text); found != table->end()) return found->second;
   list->push_back(bytes_.emplace_back(text));
   return table->emplace(list->back(), static_cast<uint32_t>(list->size()) - 1).first->second;
 }
-uint32_t Module::String(std::string_view text) { return Place(text, &strings_, &code_.strings); }
+uint32_t Module::String(std::string_view text) {
+  return InternText(text, &strings_, &code_.strings);
+}
 uint32_t Module::Dialect(std::string_view name) {
   String(name);
-  return Place(name, &dialects_, &code_.dialects);
+  return InternText(name, &dialects_, &code_.dialects);
 }
 
 uint32_t Module::OpNameOf(std::string_view dialect, std::string_view name, int version) {
@@ -375,7 +379,7 @@ uint32_t Module::ManualAxes(const AxisList& axes) {
   for (const std::string& axis : axes) names.push_back(PlainText(axis));
   return ShardyAttr(EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kManualAxes)).AddList(names).Take());
 }
-uint32_t Module::PlainDictionary(std::string_view name, int32_t value) {
+uint32_t Module::PlainDictionaryOfInt(std::string_view name, int32_t value) {
   const uint32_t key = PlainText(name);
   const uint32_t type =
       PlainType(EntryBytes(CodeOf(TypeKind::kInteger, Dialect::kBuiltin)).Add(32 << 2).Take());
@@ -388,7 +392,7 @@ uint32_t Module::PlainDictionary(std::string_view name, int32_t value) {
                        .Take());
 }
 
-uint32_t Module::PlainDictionaryOf(std::string_view name, uint32_t attr) {
+uint32_t Module::PlainDictionaryOfAttr(std::string_view name, uint32_t attr) {
   const uint32_t key = PlainText(name);
   return PlainAttr(EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kDictionary))
                        .Add(1)
@@ -429,9 +433,10 @@ uint32_t Module::Default(std::string_view name) {
 }
 
 // ---- Ops. ---------------------------------------------------------------------------------------
-uint32_t Module::Begin(std::string_view dialect, std::string_view name,
-                       absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
-                       const NamedAttrs& attrs, uint32_t location, int num_regions) {
+uint32_t Module::BeginOp(std::string_view dialect, std::string_view name,
+                         absl::Span<const uint32_t> operands,
+                         absl::Span<const uint32_t> result_types, const NamedAttrs& attrs,
+                         uint32_t location, int num_regions) {
   const bool versioned = dialect == "vhlo";
   const auto [version, since] = versioned ? VersionFor(name, target_) : std::pair(0, 0);
   Require(dialect == "sdy" ? 11 : since);
@@ -447,12 +452,12 @@ uint32_t Module::Begin(std::string_view dialect, std::string_view name,
     if (optional) word.remove_suffix(1);
     const auto given = std::find_if(attrs.begin(), attrs.end(),
                                     [&](const auto& attr) { return attr.first == word; });
-    const bool there = given != attrs.end();
-    used += there ? 1 : 0;
+    const bool is_given = given != attrs.end();
+    used += is_given ? 1 : 0;
     if (optional) {
-      properties.VarInt(there ? given->second : 0, there);
+      properties.VarInt(is_given ? given->second : 0, is_given);
     } else {
-      properties.VarInt(there ? given->second : Default(word));
+      properties.VarInt(is_given ? given->second : Default(word));
     }
   }
   // The chosen version lacks an attribute that was given; the next version has it.

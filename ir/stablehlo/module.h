@@ -66,16 +66,16 @@ class Module {
   uint32_t Shardings(absl::Span<const uint32_t> shardings);
   uint32_t ManualAxes(const AxisList& axes);
   // Returns a dictionary of MLIR's own with one entry, a number.
-  uint32_t PlainDictionary(std::string_view name, int32_t value);
+  uint32_t PlainDictionaryOfInt(std::string_view name, int32_t value);
   // Returns a dictionary of MLIR's own with one entry, an attribute.
-  uint32_t PlainDictionaryOf(std::string_view name, uint32_t attr);
+  uint32_t PlainDictionaryOfAttr(std::string_view name, uint32_t attr);
 
   // ---- Ops. ----
   using NamedAttrs = std::vector<std::pair<std::string_view, uint32_t>>;
   // Begins an op, whose regions come next. Returns its index.
-  uint32_t Begin(std::string_view dialect, std::string_view name,
-                 absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
-                 const NamedAttrs& attrs, uint32_t location, int num_regions = 0);
+  uint32_t BeginOp(std::string_view dialect, std::string_view name,
+                   absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
+                   const NamedAttrs& attrs, uint32_t location, int num_regions = 0);
   // Returns the results of an op.
   std::vector<uint32_t> ResultsOf(uint32_t op) const;
   // Begins region `i` of an op with arguments of these types, and returns the arguments. Either
@@ -87,7 +87,7 @@ class Module {
   void SetCarried(uint32_t op, uint32_t dictionary) { code_.ops[op].attrs = dictionary; }
   // Declares that the regions of the op use no values from outside.
   void Isolate(uint32_t op) { code_.ops[op].isolated = true; }
-  void End(uint32_t op) { code_.ops[op].end = static_cast<uint32_t>(code_.ops.size()); }
+  void EndOp(uint32_t op) { code_.ops[op].end = static_cast<uint32_t>(code_.ops.size()); }
   size_t num_ops() const { return code_.ops.size(); }
   size_t num_regions() const { return code_.regions.size(); }
 
@@ -105,7 +105,7 @@ class Module {
 
   using Table = std::unordered_map<std::string_view, uint32_t>;  // text in bytes_ -> index
   // Returns the index of a text in a list. A new text is appended.
-  uint32_t Place(std::string_view text, Table* table, std::vector<std::string_view>* list);
+  uint32_t InternText(std::string_view text, Table* table, std::vector<std::string_view>* list);
   uint32_t Dialect(std::string_view name);
   uint32_t String(std::string_view text);
   uint32_t OpNameOf(std::string_view dialect, std::string_view name, int version);

@@ -21,7 +21,7 @@ const DecodedType* ElementOf(const Artifact& a, uint32_t index) {
   return &a.types[Slice(a.refs, type.refs).back()];
 }
 
-void Check(const Quantization& q, const Type& type, std::string_view what) {
+void CheckQuantization(const Quantization& q, const Type& type, std::string_view what) {
   if (!IsFloat(q.expressed) || !IsComputable(q.expressed))
     NotSupported(what, "is quantized, and stands for numbers of a type that Tessera lacks");
   const auto is_scale = [&](double s) { return IsScale(q.expressed, s); };
@@ -94,7 +94,7 @@ std::optional<Quantization> QuantizationOf(const Artifact& a, uint32_t index,
     for (const int64_t point : lists.subspan(1, lists[0])) out.zero_points.push_back(point);
     if (out.dim < 0) Malformed(what, "is quantized along a dim that does not exist");
   }
-  Check(out, type, what);
+  CheckQuantization(out, type, what);
   return out;
 }
 

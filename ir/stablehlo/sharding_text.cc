@@ -21,9 +21,10 @@ constexpr size_t kListMax = 65'536;
 constexpr size_t kDimsMax = 64;
 
 // A text that is read from its front.
-class Text {
+class TextReader {
  public:
-  Text(std::string_view text, std::string_view what) : whole_(text), rest_(text), what_(what) {
+  TextReader(std::string_view text, std::string_view what)
+      : whole_(text), rest_(text), what_(what) {
     if (text.size() > kTextMax) Fail("is too long");
   }
 
@@ -37,62 +38,66 @@ class Text {
                                                    Quoted(whole_), " ", ToAbsl(thing)));
   }
 
-  bool Take(std::string_view token) {
-    while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
+  // Skips spaces, then the token if it comes next. Returns whether it did.
+  bool TryTake(std::string_view token) {
+    SkipSpaces();
     if (rest_.substr(0, token.size()) != token) return false;
     rest_.remove_prefix(token.size());
     return true;
   }
-  void Need(std::string_view token) {
-    if (!Take(token)) Fail(absl::StrCat("lacks ", Quoted(token)));
+  void Expect(std::string_view token) {
+    if (!TryTake(token)) Fail(absl::StrCat("lacks ", Quoted(token)));
   }
-  void End() {
-    Take("");
+  void ExpectEnd() {
+    SkipSpaces();
     if (!rest_.empty()) Fail("goes on after its end");
   }
   // Calls `element` for each element of a list that ends with `end`.
   template <typename F>
-  void List(std::string_view end, F element) {
+  void ReadList(std::string_view end, F element) {
     size_t count = 0;
-    if (Take(end)) return;
+    if (TryTake(end)) return;
     do {
       if (++count > kListMax) Fail("has a list that is too long");
       element();
-    } while (Take(","));
-    Need(end);
+    } while (TryTake(","));
+    Expect(end);
   }
-  int64_t Int() {
-    Take("");
-    const std::string_view digits = Front([](char c) { return absl::ascii_isdigit(c); });
+  int64_t ReadInt() {
+    SkipSpaces();
+    const std::string_view digits = TakeWhile([](char c) { return absl::ascii_isdigit(c); });
     int64_t value = 0;
     if (digits.size() > 9 || !absl::SimpleAtoi(ToAbsl(digits), &value)) Fail("lacks a number");
     return value;
   }
-  std::vector<int64_t> Ints(std::string_view end) {
+  std::vector<int64_t> ReadInts(std::string_view end) {
     std::vector<int64_t> out;
-    List(end, [&] { out.push_back(Int()); });
+    ReadList(end, [&] { out.push_back(ReadInt()); });
     return out;
   }
-  std::string_view Word() {
-    Take("");
-    return Front([](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.'; });
+  std::string_view ReadWord() {
+    SkipSpaces();
+    return TakeWhile([](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.'; });
   }
   // Reads "x", or \"x\" in a text that was quoted again.
-  std::string Name() {
-    const bool escaped = Take("\\");
-    Need("\"");
-    const std::string_view name = Front([](char c) { return c != '"' && c != '\\'; });
-    if (escaped) Need("\\");
-    Need("\"");
+  std::string ReadName() {
+    const bool escaped = TryTake("\\");
+    Expect("\"");
+    const std::string_view name = TakeWhile([](char c) { return c != '"' && c != '\\'; });
+    if (escaped) Expect("\\");
+    Expect("\"");
     if (name.empty()) Fail("has a name that is empty");
     return std::string(name);
   }
 
  private:
+  void SkipSpaces() {
+    while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
+  }
   template <typename F>
-  std::string_view Front(F is_of) {
+  std::string_view TakeWhile(F belongs) {
     size_t n = 0;
-    while (n < rest_.size() && is_of(rest_[n])) ++n;
+    while (n < rest_.size() && belongs(rest_[n])) ++n;
     const std::string_view front = rest_.substr(0, n);
     rest_.remove_prefix(n);
     return front;
@@ -104,7 +109,7 @@ class Text {
 };
 
 // ---- Tiles. -------------------------------------------------------------------------------------
-int64_t ProductOf(Text& in, const std::vector<int64_t>& sizes) {
+int64_t ProductOf(TextReader& in, const std::vector<int64_t>& sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes) {
     if (size < 1) in.Fail("has a size of 0");
@@ -117,16 +122,16 @@ int64_t ProductOf(Text& in, const std::vector<int64_t>& sizes) {
 }
 
 // Returns the devices of "<=[2,4]T(1,0)": row-major order over the sizes, with their dims permuted.
-std::vector<int64_t> ReadIota(Text& in) {
-  in.Need("[");
-  const std::vector<int64_t> sizes = in.Ints("]");
+std::vector<int64_t> ReadIota(TextReader& in) {
+  in.Expect("[");
+  const std::vector<int64_t> sizes = in.ReadInts("]");
   const size_t rank = sizes.size();
   std::vector<int64_t> perm(rank), strides(rank, 1);
   std::iota(perm.begin(), perm.end(), 0);
   const int64_t count = ProductOf(in, sizes);
   if (rank > kDimsMax) in.Fail("has too many dims");
-  if (in.Take("T(")) {
-    std::vector<int64_t> given = in.Ints(")");
+  if (in.TryTake("T(")) {
+    std::vector<int64_t> given = in.ReadInts(")");
     if (!std::is_permutation(given.begin(), given.end(), perm.begin(), perm.end()))
       in.Fail("permutes dims that do not exist");
     perm = std::move(given);
@@ -145,7 +150,7 @@ std::vector<int64_t> ReadIota(Text& in) {
 
 // Finds the axes along which the places of a row lie, minor to major. Returns false if the places
 // do not lie along axes.
-bool AxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
+bool FindAxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
   for (size_t done = 1; done < row.size();) {
     const int64_t stride = row[done];
     size_t n = 1;
@@ -161,7 +166,7 @@ bool AxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
 
 }  // namespace
 
-bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out) {
+bool FindGroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out) {
   if (places.empty()) return false;
   const auto [least, most] = std::minmax_element(places.begin(), places.end());
   if (*least < 0 || *most >= kTiledDevicesMax) return false;
@@ -169,7 +174,7 @@ bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out
     std::vector<AxisRange> axes;
     const int64_t first = row[0];
     for (int64_t& place : row) place -= first;
-    if (!AxesOfRow(row, &axes)) return false;
+    if (!FindAxesOfRow(row, &axes)) return false;
     *out = std::move(axes);
     return true;
   };
@@ -183,37 +188,37 @@ bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out
 // a product of strides along each dim. The devices along each single dim give the strides, and then
 // the whole list is compared with them, so that any other order is refused and not misread.
 TiledSharding ParseTiled(std::string_view text, std::string_view what) {
-  Text in(text, what);
+  TextReader in(text, what);
   TiledSharding out;
-  in.Need("{");
-  if (in.Take("replicated")) {
-    in.Need("}");
-  } else if (in.Take("manual")) {
+  in.Expect("{");
+  if (in.TryTake("replicated")) {
+    in.Expect("}");
+  } else if (in.TryTake("manual")) {
     out.kind = TiledSharding::kManual;
-    in.Need("}");
-  } else if (in.Take("maximal device=")) {
+    in.Expect("}");
+  } else if (in.TryTake("maximal device=")) {
     out.kind = TiledSharding::kMaximal;
-    in.Int();
-    in.Need("}");
-  } else if (in.Take("devices=[")) {
+    in.ReadInt();
+    in.Expect("}");
+  } else if (in.TryTake("devices=[")) {
     out.kind = TiledSharding::kTiled;
-    const std::vector<int64_t> tiles = in.Ints("]");
+    const std::vector<int64_t> tiles = in.ReadInts("]");
     if (tiles.size() > kDimsMax) in.Fail("has too many dims");
     out.devices = ProductOf(in, tiles);
     std::vector<int64_t> devices;
-    if (in.Take("<=")) {
+    if (in.TryTake("<=")) {
       devices = ReadIota(in);
     } else {
-      do devices.push_back(in.Int());
-      while (devices.size() < kListMax && in.Take(","));
+      do devices.push_back(in.ReadInt());
+      while (devices.size() < kListMax && in.TryTake(","));
     }
     if (static_cast<int64_t>(devices.size()) != out.devices)
       in.Fail("has too few devices, or too many");
     std::vector<std::string_view> last;
-    if (in.Take("last_tile_dim_replicate")) last = {"replicated"};
-    if (in.Take("last_tile_dims={")) in.List("}", [&] { last.push_back(in.Word()); });
+    if (in.TryTake("last_tile_dim_replicate")) last = {"replicated"};
+    if (in.TryTake("last_tile_dims={")) in.ReadList("}", [&] { last.push_back(in.ReadWord()); });
     if (last.size() > tiles.size()) in.Fail("has too few dims");
-    if (!in.Take("}")) in.Refuse("says more than Tessera's shardings can; export with Shardy");
+    if (!in.TryTake("}")) in.Refuse("says more than Tessera's shardings can; export with Shardy");
     // The places along each dim, with the other dims at 0, show where its axes lie.
     if (devices[0] != 0)
       in.Refuse("begins at another device than the first; list the devices in the order of a mesh");
@@ -228,7 +233,7 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
         if (last[d - dims] != "replicated") in.Refuse("has a subgroup that Tessera does not know");
         continue;
       }
-      if (!AxesOfRow(rows[d], &axes))
+      if (!FindAxesOfRow(rows[d], &axes))
         in.Refuse("has devices in an order that no mesh has; list them in the order of a mesh");
       std::reverse(axes.begin(), axes.end());
       if (is_manual) {
@@ -244,12 +249,12 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
       if (device != devices[i])
         in.Refuse("has devices in an order that no mesh has; list them in the order of a mesh");
     }
-  } else if (in.Take("{")) {
+  } else if (in.TryTake("{")) {
     in.Refuse("is for a tuple, but Tessera has no tuples; pass its parts");
   } else {
     in.Refuse("has a kind that Tessera does not know");
   }
-  in.End();
+  in.ExpectEnd();
   return out;
 }
 
@@ -257,32 +262,32 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
 namespace {
 
 // Reads "x", or "x":(1)2, a part of an axis.
-AxisPart ReadAxis(Text& in) {
+AxisPart ReadAxis(TextReader& in) {
   AxisPart out;
-  out.name = in.Name();
-  if (!in.Take(":(")) return out;
-  out.before = in.Int();
-  in.Need(")");
-  out.size = in.Int();
+  out.name = in.ReadName();
+  if (!in.TryTake(":(")) return out;
+  out.before = in.ReadInt();
+  in.Expect(")");
+  out.size = in.ReadInt();
   if (out.before < 1 || out.size < 1) in.Fail("has a part of an axis that is empty");
   return out;
 }
 
 // Reads <@mesh, [{"x"}, {"y", ?}], replicated={"z"}>.
-NamedSharding ReadSharding(Text& in) {
+NamedSharding ReadSharding(TextReader& in) {
   NamedSharding out;
-  in.Need("<");
-  if (!in.Take("@"))
+  in.Expect("<");
+  if (!in.TryTake("@"))
     in.Refuse("has a mesh of its own, which Tessera does not read; name one that is declared");
-  out.mesh = std::string(in.Word());
-  in.Need(",");
-  in.Need("[");
-  in.List("]", [&] {
+  out.mesh = std::string(in.ReadWord());
+  in.Expect(",");
+  in.Expect("[");
+  in.ReadList("]", [&] {
     std::vector<AxisPart> axes;
     bool open = false;
-    in.Need("{");
-    in.List("}", [&] {
-      if (in.Take("?")) {
+    in.Expect("{");
+    in.ReadList("}", [&] {
+      if (in.TryTake("?")) {
         open = true;
       } else if (open) {
         in.Fail("has an axis after a '?'");
@@ -290,76 +295,76 @@ NamedSharding ReadSharding(Text& in) {
         axes.push_back(ReadAxis(in));
       }
     });
-    if (in.Take("p")) in.Int();
+    if (in.TryTake("p")) in.ReadInt();
     out.dims.push_back(std::move(axes));
     out.open.push_back(open);
   });
-  while (in.Take(",")) {
-    std::vector<AxisPart>& axes = in.Take("unreduced=") ? out.unreduced : out.replicated;
-    if (&axes == &out.replicated) in.Need("replicated=");
-    in.Need("{");
-    in.List("}", [&] { axes.push_back(ReadAxis(in)); });
+  while (in.TryTake(",")) {
+    std::vector<AxisPart>& axes = in.TryTake("unreduced=") ? out.unreduced : out.replicated;
+    if (&axes == &out.replicated) in.Expect("replicated=");
+    in.Expect("{");
+    in.ReadList("}", [&] { axes.push_back(ReadAxis(in)); });
   }
-  in.Need(">");
+  in.Expect(">");
   return out;
 }
 
 }  // namespace
 
 NamedSharding ParseSharding(std::string_view text, std::string_view what) {
-  Text in(text, what);
-  in.Need("#sdy.sharding");
+  TextReader in(text, what);
+  in.Expect("#sdy.sharding");
   NamedSharding out = ReadSharding(in);
-  in.End();
+  in.ExpectEnd();
   return out;
 }
 
 std::vector<NamedSharding> ParseShardingPerValue(std::string_view text, std::string_view what) {
-  Text in(text, what);
+  TextReader in(text, what);
   std::vector<NamedSharding> out;
-  in.Need("#sdy.sharding_per_value<[");
-  in.List("]", [&] { out.push_back(ReadSharding(in)); });
-  in.Need(">");
-  in.End();
+  in.Expect("#sdy.sharding_per_value<[");
+  in.ReadList("]", [&] { out.push_back(ReadSharding(in)); });
+  in.Expect(">");
+  in.ExpectEnd();
   return out;
 }
 
 AxisList ParseManualAxes(std::string_view text, std::string_view what) {
-  Text in(text, what);
+  TextReader in(text, what);
   AxisList out;
-  in.Need("#sdy<manual_axes{");
-  in.List("}", [&] { out.push_back(in.Name()); });
-  in.Need(">");
-  in.End();
+  in.Expect("#sdy<manual_axes{");
+  in.ReadList("}", [&] { out.push_back(in.ReadName()); });
+  in.Expect(">");
+  in.ExpectEnd();
   return out;
 }
 
 // Parses the meshes of a module. This function only reads names, axes and device ids; Shardings
 // checks that the meshes are valid.
 std::vector<NamedMesh> ParseMeshes(std::string_view text, std::string_view what) {
-  Text in(text, what);
+  TextReader in(text, what);
   std::vector<NamedMesh> out;
-  in.Need("{");
-  in.List("}", [&] {
+  in.Expect("{");
+  in.ReadList("}", [&] {
     NamedMesh mesh;
-    mesh.name = std::string(in.Word());
-    in.Need("=");
-    in.Need("#sdy.mesh<[");
-    in.List("]", [&] {
+    mesh.name = std::string(in.ReadWord());
+    in.Expect("=");
+    in.Expect("#sdy.mesh<[");
+    in.ReadList("]", [&] {
       MeshAxis axis;
-      axis.name = in.Name();
-      in.Need("=");
-      axis.size = in.Int();
+      axis.name = in.ReadName();
+      in.Expect("=");
+      axis.size = in.ReadInt();
       mesh.axes.push_back(std::move(axis));
     });
-    if (in.Take(",")) {
-      in.Need("device_ids=[");
-      mesh.device_ids = in.Ints("]");
+    if (in.TryTake(",")) {
+      in.Expect("device_ids=[");
+      mesh.device_ids = in.ReadInts("]");
     }
-    in.Need(">");
+    in.Expect(">");
     out.push_back(std::move(mesh));
   });
-  in.End();
+  in.ExpectEnd();
   return out;
 }
 

@@ -16,36 +16,36 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Returns the axes of a dim, each as size@stride.
-std::string Shown(const std::vector<AxisRange>& axes) {
+std::string AxesText(const std::vector<AxisRange>& axes) {
   std::string out = "[";
   for (const AxisRange& axis : axes) absl::StrAppend(&out, " ", axis.size, "@", axis.stride);
   return out + " ]";
 }
-std::string Tiled(std::string_view text) {
+std::string TiledText(std::string_view text) {
   std::string out;
   const absl::Status status = CatchStatus([&] {
     const TiledSharding tiled = ParseTiled(text, "x");
-    for (const auto& dim : tiled.dims) out += Shown(dim);
-    if (!tiled.manual.empty()) out += " manual " + Shown(tiled.manual);
+    for (const auto& dim : tiled.dims) out += AxesText(dim);
+    if (!tiled.manual.empty()) out += " manual " + AxesText(tiled.manual);
   });
   return status.ok() ? out : std::string(status.message());
 }
 
 TEST(ShardingTextTest, TilesLieAlongAxes) {
-  EXPECT_EQ(Tiled("{replicated}"), "");
-  EXPECT_EQ(Tiled("{devices=[2,4]<=[8]}"), "[ 2@4 ][ 4@1 ]");
-  EXPECT_EQ(Tiled("{devices=[2,2]0,1,2,3}"), "[ 2@2 ][ 2@1 ]");
-  EXPECT_EQ(Tiled("{devices=[2,2]0,2,1,3}"), "[ 2@1 ][ 2@2 ]");
+  EXPECT_EQ(TiledText("{replicated}"), "");
+  EXPECT_EQ(TiledText("{devices=[2,4]<=[8]}"), "[ 2@4 ][ 4@1 ]");
+  EXPECT_EQ(TiledText("{devices=[2,2]0,1,2,3}"), "[ 2@2 ][ 2@1 ]");
+  EXPECT_EQ(TiledText("{devices=[2,2]0,2,1,3}"), "[ 2@1 ][ 2@2 ]");
   // Axes go from major to minor: the axis of stride 1 varies slowest.
-  EXPECT_EQ(Tiled("{devices=[4,1]<=[2,2]T(1,0)}"), "[ 2@1 2@2 ][ ]");
-  EXPECT_EQ(Tiled("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), "[ 2@4 ][ ]");
-  EXPECT_EQ(Tiled("{devices=[1,2,4]<=[2,4]T(0,1) last_tile_dim_replicate}"), "[ ][ 2@4 ]");
-  EXPECT_EQ(Tiled("{devices=[2,1,2,2]<=[8] last_tile_dims={manual, replicated}}"),
+  EXPECT_EQ(TiledText("{devices=[4,1]<=[2,2]T(1,0)}"), "[ 2@1 2@2 ][ ]");
+  EXPECT_EQ(TiledText("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), "[ 2@4 ][ ]");
+  EXPECT_EQ(TiledText("{devices=[1,2,4]<=[2,4]T(0,1) last_tile_dim_replicate}"), "[ ][ 2@4 ]");
+  EXPECT_EQ(TiledText("{devices=[2,1,2,2]<=[8] last_tile_dims={manual, replicated}}"),
             "[ 2@4 ][ ] manual [ 2@2 ]");
-  EXPECT_EQ(Tiled("{devices=[3,4]<=[4,3]T(1,0)}"), "[ 3@1 ][ 4@3 ]");
+  EXPECT_EQ(TiledText("{devices=[3,4]<=[4,3]T(1,0)}"), "[ 3@1 ][ 4@3 ]");
 }
 
-TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
+TEST(ShardingTextTest, InvalidTextsAreRefusedWithAReason) {
   const std::pair<const char*, const char*> kRows[] = {
       {"", "lacks '{'"},
       {"{devices=[2]0,1", "'{devices=[2]0,1' says more than Tessera's shardings can"},
@@ -62,7 +62,8 @@ TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
       {"{{replicated}}", "is for a tuple"},
       {"{unknown}", "has a kind that Tessera does not know"},
   };
-  for (const auto& [text, message] : kRows) EXPECT_THAT(Tiled(text), HasSubstr(message)) << text;
+  for (const auto& [text, message] : kRows)
+    EXPECT_THAT(TiledText(text), HasSubstr(message)) << text;
 }
 
 // Every part of Shardy's texts is read, and malformed texts are refused.
@@ -105,18 +106,18 @@ TEST(ShardingTextTest, ShardysTextsAreRead) {
 
 TEST(ShardingTextTest, AGroupOfDevicesLiesAlongAxes) {
   std::vector<AxisRange> axes;
-  EXPECT_TRUE(GroupRanges({6, 4, 0, 2}, &axes));
-  EXPECT_EQ(Shown(axes), "[ 4@2 ]");
-  EXPECT_TRUE(GroupRanges({1, 2, 9, 10}, &axes));
-  EXPECT_EQ(Shown(axes), "[ 2@1 2@8 ]");
-  EXPECT_TRUE(GroupRanges({1, 9, 2, 10}, &axes));
-  EXPECT_EQ(Shown(axes), "[ 2@8 2@1 ]");
-  EXPECT_TRUE(GroupRanges({0, 2, 1, 3}, &axes));
-  EXPECT_EQ(Shown(axes), "[ 2@2 2@1 ]");
-  EXPECT_FALSE(GroupRanges({0, 1, 3}, &axes));
-  EXPECT_FALSE(GroupRanges({}, &axes));
-  EXPECT_FALSE(GroupRanges({INT64_MIN, 0}, &axes));
-  EXPECT_FALSE(GroupRanges({0, INT64_MAX}, &axes));
+  EXPECT_TRUE(FindGroupRanges({6, 4, 0, 2}, &axes));
+  EXPECT_EQ(AxesText(axes), "[ 4@2 ]");
+  EXPECT_TRUE(FindGroupRanges({1, 2, 9, 10}, &axes));
+  EXPECT_EQ(AxesText(axes), "[ 2@1 2@8 ]");
+  EXPECT_TRUE(FindGroupRanges({1, 9, 2, 10}, &axes));
+  EXPECT_EQ(AxesText(axes), "[ 2@8 2@1 ]");
+  EXPECT_TRUE(FindGroupRanges({0, 2, 1, 3}, &axes));
+  EXPECT_EQ(AxesText(axes), "[ 2@2 2@1 ]");
+  EXPECT_FALSE(FindGroupRanges({0, 1, 3}, &axes));
+  EXPECT_FALSE(FindGroupRanges({}, &axes));
+  EXPECT_FALSE(FindGroupRanges({INT64_MIN, 0}, &axes));
+  EXPECT_FALSE(FindGroupRanges({0, INT64_MAX}, &axes));
 }
 
 }  // namespace

@@ -59,10 +59,10 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
   ReadMeshes();
   // Take the mesh with the most axes, so that the axes of the others lie along its axes. A mesh
   // whose devices are in another order is used only for arguments if there are other meshes.
-  const Declared* most = nullptr;
+  const DeclaredMesh* most = nullptr;
   for (const auto& [name, mesh] : declared_) {
     if (mesh.mesh.empty()) continue;
-    const auto rank = [](const Declared& m) {
+    const auto rank = [](const DeclaredMesh& m) {
       return std::pair(m.device_ids.empty(), m.mesh.axes.size());
     };
     if (most == nullptr || rank(mesh) > rank(*most)) most = &mesh;
@@ -80,7 +80,7 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
   for (size_t place = 0; place < device_ids_.size(); ++place) place_of_[device_ids_[place]] = place;
 }
 
-void Shardings::Check(std::string_view what, Declared* declared) {
+void Shardings::CheckDeclaredMesh(std::string_view what, DeclaredMesh* declared) {
   const Mesh& mesh = declared->mesh;
   if (mesh.axes.size() > kAxesMax)
     NotSupported(what, absl::StrCat("has more than ", kAxesMax, " axes; use fewer"));
@@ -99,19 +99,19 @@ void Shardings::Check(std::string_view what, Declared* declared) {
   if (in_order && !mesh.empty()) ids.clear();
 }
 
-void Shardings::Declare(std::string name, Declared mesh) {
+void Shardings::Declare(std::string name, DeclaredMesh mesh) {
   const std::string what = absl::StrCat("the mesh ", Quoted(name));
   if (declared_.size() == kMeshesMax)
     NotSupported(what, absl::StrCat("is one of more than ", kMeshesMax, "; use one"));
-  Check(what, &mesh);
+  CheckDeclaredMesh(what, &mesh);
   if (!declared_.emplace(std::move(name), std::move(mesh)).second)
     Malformed(what, "is declared twice");
 }
 
-Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) const {
+Shardings::DeclaredMesh Shardings::MeshOf(uint32_t attr, std::string_view what) const {
   const Attr& mesh = AttrOf(a_, attr, AttrKind::kMesh, what);
   const absl::Span<const int64_t> ints = Slice(a_.ints, mesh.ints);
-  Declared out;
+  DeclaredMesh out;
   // A mesh of Shardy has axes, then ids. A mesh of VHLO has two attributes.
   if (ints.empty())
     NotSupported(what, "is a mesh of VHLO, which Tessera does not read; export with Shardy");
@@ -125,13 +125,14 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
   return out;
 }
 
-const Shardings::Declared& Shardings::InlineMesh(uint32_t attr, std::string_view what) const {
-  if (const auto known = inline_.find(attr); known != inline_.end()) return known->second;
-  if (inline_.size() == kMeshesMax)
+const Shardings::DeclaredMesh& Shardings::InlineMesh(uint32_t attr, std::string_view what) const {
+  if (const auto known = inline_meshes_.find(attr); known != inline_meshes_.end())
+    return known->second;
+  if (inline_meshes_.size() == kMeshesMax)
     NotSupported(what, "has one of too many meshes that are not declared; declare one mesh");
-  Declared mesh = MeshOf(attr, what);
-  Check(what, &mesh);
-  return inline_[attr] = std::move(mesh);
+  DeclaredMesh mesh = MeshOf(attr, what);
+  CheckDeclaredMesh(what, &mesh);
+  return inline_meshes_[attr] = std::move(mesh);
 }
 
 void Shardings::ReadMeshes() {
@@ -149,13 +150,14 @@ void Shardings::ReadMeshes() {
     Declare(std::move(mesh.name), {Mesh{std::move(mesh.axes)}, std::move(mesh.device_ids)});
 }
 
-const TiledSharding& Shardings::Tiled(std::string_view text, std::string_view what) const {
-  if (const auto known = tiled_.find(text); known != tiled_.end()) return known->second;
-  if (tiled_.size() == kTextsMax)
+const TiledSharding& Shardings::ParsedTiled(std::string_view text, std::string_view what) const {
+  if (const auto known = tiled_by_text_.find(text); known != tiled_by_text_.end())
+    return known->second;
+  if (tiled_by_text_.size() == kTextsMax)
     NotSupported("mhlo.sharding", "has too many different texts; export with Shardy");
   // A text that does not parse is parsed again each time.
-  CountText(text);
-  return tiled_[text] = ParseTiled(text, what);
+  ChargeText(text);
+  return tiled_by_text_[text] = ParseTiled(text, what);
 }
 
 // Makes a mesh for an artifact of GSPMD, which declares none. The number of devices comes from
@@ -171,7 +173,7 @@ void Shardings::DeriveMesh() {
     // A text that is wrong is an error where it is used.
     int64_t tiles = 1;
     const absl::Status read = CatchStatus(
-        [&] { tiles = Tiled(TextOf(a_, attr, "mhlo.sharding"), "mhlo.sharding").devices; });
+        [&] { tiles = ParsedTiled(TextOf(a_, attr, "mhlo.sharding"), "mhlo.sharding").devices; });
     if (read.ok() && !num_partitions_) devices = std::max(devices, tiles);
   }
   if (devices == 1) return;
@@ -180,7 +182,7 @@ void Shardings::DeriveMesh() {
         "mhlo.num_partitions",
         "is more than a program without a mesh may have; export with Shardy, which declares one");
   std::vector<AxisRange> ranges;
-  for (const auto& [text, tiled] : tiled_) {
+  for (const auto& [text, tiled] : tiled_by_text_) {
     if (tiled.devices != devices) continue;
     ranges.insert(ranges.end(), tiled.manual.begin(), tiled.manual.end());
     for (const std::vector<AxisRange>& dim : tiled.dims)
@@ -195,7 +197,7 @@ void Shardings::DeriveMesh() {
     std::vector<int64_t> group = IntsOf(a_, attr, "replica_groups");
     if (groups.type.rank() == 2 && groups.type.shape[0] > 0) group.resize(groups.type.shape[1]);
     std::vector<AxisRange> along;
-    if (GroupRanges(group, &along)) ranges.insert(ranges.end(), along.begin(), along.end());
+    if (FindGroupRanges(group, &along)) ranges.insert(ranges.end(), along.begin(), along.end());
   }
   std::set<int64_t> cuts = {1, devices};
   for (const AxisRange& range : ranges) {
@@ -270,8 +272,8 @@ int64_t Shardings::PlaceOf(int64_t device) const {
   return device_ids_.empty() ? device : place_of_[device];
 }
 
-const Shardings::Declared& Shardings::MeshNamed(std::string_view name,
-                                                std::string_view what) const {
+const Shardings::DeclaredMesh& Shardings::MeshNamed(std::string_view name,
+                                                    std::string_view what) const {
   const auto found = declared_.find(name);
   if (found == declared_.end()) Malformed(what, absl::StrCat("has no mesh ", Quoted(name)));
   return found->second;
@@ -302,11 +304,11 @@ std::optional<AxisRange> Shardings::RangeOf(const Mesh& mesh, const AxisPart& ax
   return AxisRange{stride * (size / (axis.before * axis.size)), axis.size};
 }
 
-bool Shardings::HasOurDevices(const Declared& mesh) const {
+bool Shardings::HasOurDevices(const DeclaredMesh& mesh) const {
   return mesh.mesh.num_devices() == mesh_.num_devices() && mesh.device_ids == device_ids_;
 }
 
-void Shardings::AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* out,
+void Shardings::AddAxis(const DeclaredMesh& mesh, const AxisPart& axis, AxisList* out,
                         std::string_view what) const {
   const std::optional<AxisRange> range = RangeOf(mesh.mesh, axis);
   if (!range)
@@ -345,13 +347,13 @@ AxisPart Shardings::AxisOf(uint32_t attr, std::string_view what) const {
   return out;
 }
 
-const Shardings::Declared& Shardings::MeshReferred(uint32_t attr, std::string_view what) const {
+const Shardings::DeclaredMesh& Shardings::ReferredMesh(uint32_t attr, std::string_view what) const {
   return a_.attrs[attr].kind == AttrKind::kMesh ? InlineMesh(attr, what)
                                                 : MeshNamed(TextOf(a_, attr, what), what);
 }
 
-AxisList Shardings::AxesNamed(const Declared* mesh, const std::vector<AxisPart>& axes,
-                              std::string_view what) const {
+AxisList Shardings::TranslateAxes(const DeclaredMesh* mesh, const std::vector<AxisPart>& axes,
+                                  std::string_view what) const {
   AxisList out;
   for (const AxisPart& axis : axes) {
     const auto has = [&](const auto& declared) { return declared.second.mesh.Has(axis.name); };
@@ -384,14 +386,14 @@ AxisList Shardings::ManualAxes(uint32_t attr, absl::Span<const uint32_t> boundar
     axes.push_back({std::string(TextOf(a_, ref, what))});
   // All shardings of a boundary are of one mesh. That mesh may use a name for another axis than
   // other meshes do.
-  const Declared* mesh = nullptr;
+  const DeclaredMesh* mesh = nullptr;
   for (const uint32_t of_values : boundary) {
     const Attr& each = AttrOf(a_, of_values, AttrKind::kShardingPerValue, what);
     if (mesh != nullptr || each.refs.size == 0) continue;
     const Attr& first = AttrOf(a_, Slice(a_.refs, each.refs)[0], AttrKind::kTensorSharding, what);
-    mesh = &MeshReferred(Slice(a_.refs, first.refs)[0], what);
+    mesh = &ReferredMesh(Slice(a_.refs, first.refs)[0], what);
   }
-  return InMeshOrder(AxesNamed(mesh, axes, what));
+  return InMeshOrder(TranslateAxes(mesh, axes, what));
 }
 
 AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
@@ -402,11 +404,11 @@ AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
   std::vector<AxisPart> axes;
   for (const uint32_t ref : Slice(a_.refs, list.refs)) axes.push_back(AxisOf(ref, what));
   const bool is_named = a_.attrs[refs[0]].kind == AttrKind::kSymbol;
-  return AxesNamed(is_named ? &MeshReferred(refs[0], what) : nullptr, axes, what);
+  return TranslateAxes(is_named ? &ReferredMesh(refs[0], what) : nullptr, axes, what);
 }
 
 // ---- Shardings. ---------------------------------------------------------------------------------
-PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& mesh,
+PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const DeclaredMesh& mesh,
                                 std::string_view what) const {
   if (mesh.mesh.empty() && mesh.device_ids.size() == 1 && mesh_.num_devices() > 1)
     NotSupported(what,
@@ -414,9 +416,9 @@ PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& m
                  "sharding out");
   PartitionSpec spec;
   for (const std::vector<AxisPart>& axes : sharding.dims)
-    spec.dims.push_back(AxesNamed(&mesh, axes, what));
-  spec.unreduced = InMeshOrder(AxesNamed(&mesh, sharding.unreduced, what));
-  const AxisList replicated = AxesNamed(&mesh, sharding.replicated, what);
+    spec.dims.push_back(TranslateAxes(&mesh, axes, what));
+  spec.unreduced = InMeshOrder(TranslateAxes(&mesh, sharding.unreduced, what));
+  const AxisList replicated = TranslateAxes(&mesh, sharding.replicated, what);
   std::set<std::string_view> seen;
   for (const AxisList& axes : spec.dims)
     for (const std::string& axis : axes)
@@ -440,7 +442,7 @@ PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& m
   return spec;
 }
 
-NamedSharding Shardings::Named(uint32_t attr, std::string_view what) const {
+NamedSharding Shardings::NamedShardingOf(uint32_t attr, std::string_view what) const {
   const Attr& sharding = AttrOf(a_, attr, AttrKind::kTensorSharding, what);
   const absl::Span<const uint32_t> refs = Slice(a_.refs, sharding.refs);
   const absl::Span<const int64_t> counts = Slice(a_.ints, sharding.ints);
@@ -466,8 +468,8 @@ NamedSharding Shardings::Named(uint32_t attr, std::string_view what) const {
 }
 
 PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
-  const NamedSharding named = Named(attr, what);
-  return SpecOf(named, MeshReferred(Slice(a_.refs, a_.attrs[attr].refs)[0], what), what);
+  const NamedSharding named = NamedShardingOf(attr, what);
+  return SpecOf(named, ReferredMesh(Slice(a_.refs, a_.attrs[attr].refs)[0], what), what);
 }
 
 std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string_view what) const {
@@ -484,7 +486,7 @@ std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string
 // program's mesh in their order, because a tiling counts devices and does not name axes. Trailing
 // dims without axes are dropped, so that equal shardings have one form.
 PartitionSpec Shardings::SpecFromText(std::string_view text, std::string_view what) const {
-  const TiledSharding& tiled = Tiled(text, what);
+  const TiledSharding& tiled = ParsedTiled(text, what);
   PartitionSpec spec;
   if (tiled.kind == TiledSharding::kReplicated) return spec;
   if (tiled.kind == TiledSharding::kManual)
@@ -513,7 +515,7 @@ PartitionSpec Shardings::SpecFromText(std::string_view text, std::string_view wh
 }
 
 AxisList Shardings::ManualAxesFromText(std::string_view text, std::string_view what) const {
-  const TiledSharding& tiled = Tiled(text, what);
+  const TiledSharding& tiled = ParsedTiled(text, what);
   AxisList out;
   if (tiled.kind == TiledSharding::kManual)
     for (const MeshAxis& axis : mesh_.axes) out.push_back(axis.name);
@@ -532,11 +534,11 @@ uint32_t Shardings::FrontendAttr(uint32_t dictionary, std::string_view name) con
 
 std::string_view Shardings::FrontendText(uint32_t attr, std::string_view what) const {
   const std::string_view text = TextOf(a_, attr, what);
-  CountText(text);
+  ChargeText(text);
   return text;
 }
 
-void Shardings::CountText(std::string_view text) const {
+void Shardings::ChargeText(std::string_view text) const {
   text_bytes_ += text.size();
   if (text_bytes_ > kTextBytesMax)
     Throw(ErrorKind::kLimitExceeded, "StableHLO: the texts of shardings are too long");
@@ -555,17 +557,17 @@ AxisList Shardings::CarriedAxes(uint32_t dictionary, std::string_view name,
                                 std::string_view shardings, std::string_view what) const {
   const std::string_view text = FrontendText(FrontendAttr(dictionary, shardings), what);
   const std::vector<NamedSharding> boundary = ParseShardingPerValue(text, what);
-  const Declared* const mesh = boundary.empty() ? nullptr : &MeshNamed(boundary[0].mesh, what);
+  const DeclaredMesh* const mesh = boundary.empty() ? nullptr : &MeshNamed(boundary[0].mesh, what);
   std::vector<AxisPart> axes;
   for (std::string& axis :
        ParseManualAxes(FrontendText(FrontendAttr(dictionary, name), what), what))
     axes.push_back({std::move(axis)});
-  return InMeshOrder(AxesNamed(mesh, axes, what));
+  return InMeshOrder(TranslateAxes(mesh, axes, what));
 }
 
 bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {
   const uint32_t attr = InDictionary(a_, dictionary, "mhlo.sharding");
-  return attr != kNone && Tiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
+  return attr != kNone && ParsedTiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
 }
 
 // Returns where an argument lies if its mesh has our devices in another order. The plan takes a
@@ -575,8 +577,8 @@ std::optional<OtherPlacement> Shardings::CarriedOtherPlacement(uint32_t dictiona
                                                                std::string_view what) const {
   const uint32_t attr = InDictionary(a_, dictionary, "sdy.sharding");
   if (attr == kNone) return std::nullopt;
-  const NamedSharding named = Named(attr, what);
-  const Declared& mesh = MeshReferred(Slice(a_.refs, a_.attrs[attr].refs)[0], what);
+  const NamedSharding named = NamedShardingOf(attr, what);
+  const DeclaredMesh& mesh = ReferredMesh(Slice(a_.refs, a_.attrs[attr].refs)[0], what);
   if (mesh.mesh.num_devices() != mesh_.num_devices() || HasOurDevices(mesh)) return std::nullopt;
   OtherPlacement out{mesh.mesh, mesh.device_ids, {}};
   bool whole_axes = named.unreduced.empty();

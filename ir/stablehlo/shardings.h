@@ -50,12 +50,12 @@ class Shardings {
   // Returns the sharding that a param, a result or an op carries in its attributes; nullopt if
   // none.
   std::optional<PartitionSpec> Carried(uint32_t dictionary, std::string_view what) const;
-  // Returns the position of a param whose mesh has the program's devices in another order, else
-  // nullopt.
+  // Returns the placement of a param whose mesh has the program's devices in another order. Returns
+  // nullopt for any other param.
   std::optional<OtherPlacement> CarriedOtherPlacement(uint32_t dictionary,
                                                       std::string_view what) const;
-  // Return the shardings of several results, and the manual axes, that stand as texts in the
-  // dictionary's frontend attributes under this name.
+  // CarriedSpecs returns the shardings of several results, and CarriedAxes the manual axes. They
+  // are texts in the dictionary's frontend attributes under this name.
   std::vector<PartitionSpec> CarriedSpecs(uint32_t dictionary, std::string_view name,
                                           std::string_view what) const;
   // `shardings` is the name of the shardings of the same boundary.
@@ -79,58 +79,58 @@ class Shardings {
   std::optional<AxisList> AxesAt(const AxisRange& range) const;
 
  private:
-  struct Declared {
+  struct DeclaredMesh {
     Mesh mesh;
     std::vector<int64_t> device_ids;
   };
   // Checks that a mesh is valid and has each of its devices once. Drops ids that are in order.
-  static void Check(std::string_view what, Declared* declared);
-  void Declare(std::string name, Declared mesh);
+  static void CheckDeclaredMesh(std::string_view what, DeclaredMesh* declared);
+  void Declare(std::string name, DeclaredMesh mesh);
   void ReadMeshes();
   // Makes a mesh whose axes are those along which the texts and the replica groups lie.
   void DeriveMesh();
   // Cuts the axes of the mesh so that it contains the axes of other meshes and the parts of axes.
   void CutMesh();
-  Declared MeshOf(uint32_t attr, std::string_view what) const;
+  DeclaredMesh MeshOf(uint32_t attr, std::string_view what) const;
   // Returns a mesh that a sharding contains instead of a name.
-  const Declared& InlineMesh(uint32_t attr, std::string_view what) const;
-  const Declared& MeshNamed(std::string_view name, std::string_view what) const;
-  // Translates axes of `mesh`, or of any mesh if it is null, to axes of the program's mesh.
-  // InMeshOrder puts axes into the order of the mesh.
-  AxisList AxesNamed(const Declared* mesh, const std::vector<AxisPart>& axes,
-                     std::string_view what) const;
+  const DeclaredMesh& InlineMesh(uint32_t attr, std::string_view what) const;
+  const DeclaredMesh& MeshNamed(std::string_view name, std::string_view what) const;
+  // Translates axes of `mesh` to axes of the program's mesh. If `mesh` is null, the axes may belong
+  // to any declared mesh. InMeshOrder puts axes into the order of the program's mesh.
+  AxisList TranslateAxes(const DeclaredMesh* mesh, const std::vector<AxisPart>& axes,
+                         std::string_view what) const;
   AxisList InMeshOrder(const AxisList& axes) const;
   // Adds the axes of the program's mesh that correspond to an axis of a mesh.
-  void AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* out,
+  void AddAxis(const DeclaredMesh& mesh, const AxisPart& axis, AxisList* out,
                std::string_view what) const;
   // Returns the position of an axis, or of a part of one; nullopt if there is no such part.
   static std::optional<AxisRange> RangeOf(const Mesh& mesh, const AxisPart& axis);
   // Returns whether the devices are the program's, in the same order.
-  bool HasOurDevices(const Declared& mesh) const;
+  bool HasOurDevices(const DeclaredMesh& mesh) const;
   // Decodes a kTensorSharding.
-  NamedSharding Named(uint32_t attr, std::string_view what) const;
+  NamedSharding NamedShardingOf(uint32_t attr, std::string_view what) const;
   // Decodes a kAxisRef.
   AxisPart AxisOf(uint32_t attr, std::string_view what) const;
   // Returns the mesh that a sharding or replica groups refer to.
-  const Declared& MeshReferred(uint32_t attr, std::string_view what) const;
+  const DeclaredMesh& ReferredMesh(uint32_t attr, std::string_view what) const;
   uint32_t FrontendAttr(uint32_t dictionary, std::string_view name) const;
   std::string_view FrontendText(uint32_t attr, std::string_view what) const;
   // Throws LIMIT_EXCEEDED if the texts read so far are too long in total.
-  void CountText(std::string_view text) const;
+  void ChargeText(std::string_view text) const;
   // Returns the sharding of a text. Each text is parsed once.
-  const TiledSharding& Tiled(std::string_view text, std::string_view what) const;
-  PartitionSpec SpecOf(const NamedSharding& sharding, const Declared& mesh,
+  const TiledSharding& ParsedTiled(std::string_view text, std::string_view what) const;
+  PartitionSpec SpecOf(const NamedSharding& sharding, const DeclaredMesh& mesh,
                        std::string_view what) const;
 
   const Artifact& a_;
-  std::map<std::string, Declared, std::less<>> declared_;
+  std::map<std::string, DeclaredMesh, std::less<>> declared_;
   Mesh mesh_;
   std::vector<int64_t> device_ids_, place_of_;
   int64_t num_replicas_ = 1;
   std::optional<int64_t> num_partitions_;  // set if the artifact says so
-  mutable std::map<std::string_view, TiledSharding> tiled_;
-  mutable std::map<uint32_t, Declared> inline_;  // by attribute
-  mutable size_t text_bytes_ = 0;                // total size of the sharding texts parsed so far
+  mutable std::map<std::string_view, TiledSharding> tiled_by_text_;
+  mutable std::map<uint32_t, DeclaredMesh> inline_meshes_;  // by attribute
+  mutable size_t text_bytes_ = 0;  // total size of the sharding texts parsed so far
 };
 
 // Returns whether the spec leaves everything to the planner.

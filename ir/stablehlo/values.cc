@@ -56,11 +56,11 @@ constexpr int kTupleDepth = 8;
 constexpr int kTupleMax = 4096;
 constexpr size_t kFileNameMax = 256;
 
-[[noreturn]] void TooLarge(std::string_view what, std::string_view problem) {
+[[noreturn]] void ThrowTooLarge(std::string_view what, std::string_view problem) {
   Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
 }
 
-DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {
+DType ElementDType(const Artifact& a, uint32_t index, std::string_view what) {
   const DecodedType& type = a.types[index];
   if (type.kind == TypeKind::kScalar) return type.dtype;
   if (type.kind == TypeKind::kComplex) {
@@ -74,8 +74,8 @@ DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {
 
 // Decodes booleans. Writers have used four forms: bits, lowest first; a byte each; and a splat as
 // 0xff or as 1.
-std::vector<std::byte> TruthValues(Bytes bytes, int64_t elements, bool* splat,
-                                   std::string_view what) {
+std::vector<std::byte> DecodeBooleans(Bytes bytes, int64_t elements, bool* splat,
+                                      std::string_view what) {
   std::vector<std::byte> out(elements);
   const size_t n = elements, packed = (n + 7) / 8;
   *splat = bytes.size() == 1 && (bytes[0] == 0xff || n == 1 || n > 8);
@@ -91,7 +91,7 @@ std::vector<std::byte> TruthValues(Bytes bytes, int64_t elements, bool* splat,
 }
 
 // Extends numbers of 2 and 4 bits to a byte. Signed integers are extended by their sign.
-void Extend(DType dtype, absl::Span<std::byte> bytes) {
+void ExtendToBytes(DType dtype, absl::Span<std::byte> bytes) {
   const int bits = BitWidth(dtype);
   if (bits >= 8) return;
   for (std::byte& byte : bytes) {
@@ -117,13 +117,13 @@ Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
   if (!IsArray(a, index)) NotSupported(what, "is a tuple or a token, not an array");
   if (type.kind != TypeKind::kTensor && !encoded) Malformed(what, "is not a tensor");
   const absl::Span<const int64_t> dims = Slice(a.ints, type.ints).subspan(1);
-  if (dims.size() > kRankMax) TooLarge(what, absl::StrCat("has ", dims.size(), " dims"));
-  const DType dtype = ElementOf(a, Slice(a.refs, type.refs).back(), what);
+  if (dims.size() > kRankMax) ThrowTooLarge(what, absl::StrCat("has ", dims.size(), " dims"));
+  const DType dtype = ElementDType(a, Slice(a.refs, type.refs).back(), what);
   int64_t elements = 1;
   for (const int64_t dim : dims) {
     if (dim < 0)
       NotSupported(what, "has a dim that is known only when it runs; refine the program's shapes");
-    if (dim > 0 && elements > kElementsMax / dim) TooLarge(what, "has too many elements");
+    if (dim > 0 && elements > kElementsMax / dim) ThrowTooLarge(what, "has too many elements");
     elements *= std::max<int64_t>(dim, 1);
   }
   return MakeType(dtype, Dims(dims.begin(), dims.end()));
@@ -139,20 +139,21 @@ namespace {
 void AddArrays(const Artifact& a, uint32_t index, std::string_view what, int depth, int* left,
                std::vector<Type>* out) {
   const DecodedType& type = a.types[index];
-  if (--*left < 0) TooLarge(what, absl::StrCat("is a tuple of more than ", kTupleMax, " elements"));
+  if (--*left < 0)
+    ThrowTooLarge(what, absl::StrCat("is a tuple of more than ", kTupleMax, " elements"));
   if (type.kind == TypeKind::kToken) return;
   if (type.kind != TypeKind::kTuple) {
     out->push_back(TensorType(a, index, what));
     return;
   }
-  if (depth == kTupleDepth) TooLarge(what, "is a tuple of tuples of tuples, and so on");
+  if (depth == kTupleDepth) ThrowTooLarge(what, "is a tuple of tuples of tuples, and so on");
   for (const uint32_t element : Slice(a.refs, type.refs))
     AddArrays(a, element, what, depth + 1, left, out);
 }
 
 }  // namespace
 
-std::vector<Type> ArraysOf(const Artifact& a, uint32_t type, std::string_view what) {
+std::vector<Type> ArrayTypesOf(const Artifact& a, uint32_t type, std::string_view what) {
   std::vector<Type> out;
   int left = kTupleMax;
   AddArrays(a, type, what, 0, &left, &out);
@@ -191,7 +192,7 @@ std::vector<int64_t> IntsOf(const Artifact& a, uint32_t attr, std::string_view w
   const DType dtype = tensor.type.dtype;
   if (!IsInteger(dtype) && dtype != DType::kBool) Malformed(what, "is not of integers");
   const int64_t elements = tensor.type.num_elements();
-  if (elements > kIntsMax) TooLarge(what, absl::StrCat("has ", elements, " elements"));
+  if (elements > kIntsMax) ThrowTooLarge(what, absl::StrCat("has ", elements, " elements"));
   std::vector<int64_t> out(elements);
   for (int64_t i = 0; i < elements; ++i) out[i] = tensor.literal.IntAt(tensor.is_splat ? 0 : i);
   return out;
@@ -208,7 +209,7 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   const int64_t elements = out.type.num_elements(), width = ByteWidth(dtype);
   const Bytes bytes = dense.bytes;
   if (static_cast<int64_t>(bytes.size()) > Limits().attr_bytes)
-    TooLarge(what, absl::StrCat("has ", bytes.size(), " bytes; pass it as an argument"));
+    ThrowTooLarge(what, absl::StrCat("has ", bytes.size(), " bytes; pass it as an argument"));
   if (elements == 0) {
     // A single value may stand for no elements.
     if (static_cast<int64_t>(bytes.size()) > std::max<int64_t>(width, 1))
@@ -222,14 +223,14 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
       Malformed(what, "has too few bytes");
     // A splat may stand for any number of booleans. Only the bytes that are written are expanded.
     const int64_t written = std::min<int64_t>(elements, 8 * bytes.size() + 1);
-    data = TruthValues(bytes, written, &out.is_splat, what);
+    data = DecodeBooleans(bytes, written, &out.is_splat, what);
   } else {
     out.is_splat = static_cast<int64_t>(bytes.size()) == width;
     if (!out.is_splat && static_cast<int64_t>(bytes.size()) != elements * width)
       Malformed(what, absl::StrCat("has ", bytes.size(), " bytes for ", out.type.ToString()));
     const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
     data.assign(begin, begin + bytes.size());
-    Extend(dtype, absl::MakeSpan(data));
+    ExtendToBytes(dtype, absl::MakeSpan(data));
   }
   out.literal = Array(dtype, out.is_splat ? Dims{} : out.type.shape, data);
   return out;

@@ -29,7 +29,7 @@ std::optional<DType> StorageOf(const Artifact& artifact, const DecodedType& elem
 bool IsArray(const Artifact& artifact, uint32_t type);
 // Returns the arrays that a value of this type consists of, in order. A tuple has the arrays of its
 // elements, and a token has none.
-std::vector<Type> ArraysOf(const Artifact& artifact, uint32_t type, std::string_view what);
+std::vector<Type> ArrayTypesOf(const Artifact& artifact, uint32_t type, std::string_view what);
 
 // Returns the attribute, which must be of this kind.
 const Attr& AttrOf(const Artifact& artifact, uint32_t attr, AttrKind kind, std::string_view what);

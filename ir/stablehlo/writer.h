@@ -28,7 +28,7 @@ class Emitter {
 };
 
 // The tables hold one root op and satisfy what ReadBytecode ensures. The version in the tables is
-// ignored, but the properties of the ops must be those of version 5 or later.
+// ignored, but the properties of the ops must be in the encoding of version 5 or later.
 std::string WriteBytecode(const Bytecode& code);
 
 }  // namespace tessera::ir::stablehlo
