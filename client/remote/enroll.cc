@@ -62,7 +62,7 @@ absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration t
   v1::Authority response;
   const absl::Status status = ToStatus(stub->GetAuthority(&context, {}, &response), address);
   if (KindOf(status) == ErrorKind::kUnreachable &&
-      ir::serial::Probe(address, kProbeTimeout) == ir::serial::Speaks::kPlainText)
+      ir::serial::Probe(address, kProbeTimeout) == ir::serial::ServerProtocol::kPlainText)
     return PlainText(address);
   TESSERA_RETURN_IF_ERROR(status);
   return response.ca_pem();
@@ -88,9 +88,9 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   // This call verifies the server, unlike FetchCa. gRPC reports a certificate that does not fit
   // like a server that is down, so the address is probed.
   if (KindOf(status) == ErrorKind::kUnreachable) {
-    const ir::serial::Speaks speaks = ir::serial::Probe(address, kProbeTimeout);
-    if (speaks == ir::serial::Speaks::kPlainText) return PlainText(address);
-    if (speaks == ir::serial::Speaks::kTls)
+    const ir::serial::ServerProtocol protocol = ir::serial::Probe(address, kProbeTimeout);
+    if (protocol == ir::serial::ServerProtocol::kPlainText) return PlainText(address);
+    if (protocol == ir::serial::ServerProtocol::kTls)
       return MakeError(
           ErrorKind::kTlsMismatch,
           absl::StrCat("the coordinator at ", address,

@@ -233,8 +233,8 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   std::vector<const api::ArraySpec*> specs;
   for (const api::ArraySpec& s : reply->out) specs.push_back(&s);
   absl::MutexLock lock(&mu_);
-  results_info_[reply->executable] = {specs.size(),
-                                      !api::InlineResults(specs, api::kInlineBytesMax).empty()};
+  results_info_[reply->executable] = {
+      specs.size(), !api::IndicesOfInlineResults(specs, api::kInlineBytesMax).empty()};
   return reply;
 }
 

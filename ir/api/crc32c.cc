@@ -27,7 +27,7 @@ std::array<std::array<uint32_t, 256>, 8> MakeTables() {
   return t;
 }
 
-uint32_t ByTables(uint32_t c, const unsigned char* p, size_t size) {
+uint32_t Crc32cByTables(uint32_t c, const unsigned char* p, size_t size) {
   static const auto kTables = MakeTables();
   for (; size >= 8; p += 8, size -= 8) {
     uint64_t w;
@@ -45,7 +45,8 @@ uint32_t ByTables(uint32_t c, const unsigned char* p, size_t size) {
 // polynomial are reversed: the top bit is the constant term.
 constexpr uint32_t kOne = 0x80000000;
 
-uint32_t Times(uint32_t a, uint32_t b) {
+// Returns the product of two polynomials.
+uint32_t MultiplyPolynomials(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
     if ((a & bit) != 0) product ^= b;
@@ -55,12 +56,12 @@ uint32_t Times(uint32_t a, uint32_t b) {
 }
 
 // Returns x to the power of 8 * `bytes`.
-uint32_t Shift(uint64_t bytes) {
+uint32_t PowerOfX8(uint64_t bytes) {
   uint32_t square = kOne >> 8;  // x^8
   uint32_t power = kOne;
   for (; bytes != 0; bytes >>= 1) {
-    if ((bytes & 1) != 0) power = Times(power, square);
-    square = Times(square, square);
+    if ((bytes & 1) != 0) power = MultiplyPolynomials(power, square);
+    square = MultiplyPolynomials(square, square);
   }
   return power;
 }
@@ -72,13 +73,13 @@ uint64_t WordAt(const unsigned char* p) {
   return word;
 }
 
-// The result of a crc32 instruction takes three cycles, but one can start in each cycle. This
-// function therefore interleaves three runs of `kRun` bytes as long as there are three (Gopal et
-// al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", 2011).
+// The result of a crc32 instruction takes three cycles, but an instruction can start in each cycle.
+// This function therefore interleaves three runs of `kRun` bytes, as long as 3 * kRun bytes are
+// left (Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", 2011).
 template <size_t kRun>
 __attribute__((target("sse4.2"))) uint32_t ThreeRuns(uint32_t c, const unsigned char*& p,
                                                      size_t& size) {
-  static const uint32_t past_one = Shift(kRun), past_two = Shift(2 * kRun);
+  static const uint32_t past_one = PowerOfX8(kRun), past_two = PowerOfX8(2 * kRun);
   for (; size >= 3 * kRun; p += 3 * kRun, size -= 3 * kRun) {
     uint64_t first = c, second = 0, third = 0;
     for (size_t i = 0; i < kRun; i += 8) {
@@ -86,14 +87,14 @@ __attribute__((target("sse4.2"))) uint32_t ThreeRuns(uint32_t c, const unsigned 
       second = _mm_crc32_u64(second, WordAt(p + kRun + i));
       third = _mm_crc32_u64(third, WordAt(p + 2 * kRun + i));
     }
-    c = Times(past_two, static_cast<uint32_t>(first)) ^
-        Times(past_one, static_cast<uint32_t>(second)) ^ static_cast<uint32_t>(third);
+    c = MultiplyPolynomials(past_two, static_cast<uint32_t>(first)) ^
+        MultiplyPolynomials(past_one, static_cast<uint32_t>(second)) ^ static_cast<uint32_t>(third);
   }
   return c;
 }
 
-__attribute__((target("sse4.2"))) uint32_t ByInstruction(uint32_t c, const unsigned char* p,
-                                                         size_t size) {
+__attribute__((target("sse4.2"))) uint32_t Crc32cByInstruction(uint32_t c, const unsigned char* p,
+                                                               size_t size) {
   c = ThreeRuns<size_t{16} << 10>(c, p, size);
   c = ThreeRuns<size_t{1} << 10>(c, p, size);
   uint64_t wide = c;
@@ -110,9 +111,9 @@ uint32_t Crc32c(uint32_t crc, const void* bytes, size_t size) {
   const auto* p = static_cast<const unsigned char*>(bytes);
 #if defined(__x86_64__)
   static const bool has_instruction = __builtin_cpu_supports("sse4.2") > 0;
-  if (has_instruction) return ~ByInstruction(~crc, p, size);
+  if (has_instruction) return ~Crc32cByInstruction(~crc, p, size);
 #endif
-  return ~ByTables(~crc, p, size);
+  return ~Crc32cByTables(~crc, p, size);
 }
 
 uint32_t CopyWithCrc32c(absl::Span<const absl::string_view> pieces, void* to) {
@@ -128,7 +129,7 @@ uint32_t CopyWithCrc32c(absl::Span<const absl::string_view> pieces, void* to) {
 }
 
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_size) {
-  return Times(Shift(second_size), first) ^ second;
+  return MultiplyPolynomials(PowerOfX8(second_size), first) ^ second;
 }
 
 }  // namespace tessera::api

@@ -33,7 +33,7 @@ TEST(Crc32cTest, PartsMakeUpTheWhole) {
 }
 
 // Computes the checksum bit by bit, as it is defined.
-uint32_t ByDefinition(const unsigned char* p, size_t size) {
+uint32_t Crc32cByDefinition(const unsigned char* p, size_t size) {
   uint32_t c = ~0u;
   for (size_t i = 0; i < size; ++i) {
     c ^= p[i];
@@ -52,7 +52,7 @@ TEST(Crc32cTest, AnySizeAndAlignment) {
   for (const size_t size :
        {1, 7, 3071, 3072, 3073, 6150, 49151, 49152, 49160, 52224, 147456, 200000}) {
     for (const size_t at : {0, 3, 8}) {
-      EXPECT_EQ(Crc32c(0, &bytes[at], size), ByDefinition(&bytes[at], size))
+      EXPECT_EQ(Crc32c(0, &bytes[at], size), Crc32cByDefinition(&bytes[at], size))
           << size << " at " << at;
     }
   }

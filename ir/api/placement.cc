@@ -115,7 +115,8 @@ bool HoldsTerms(const Placement& placement) {
   return placement.mesh.SizeOf(placement.spec.unreduced) > 1;
 }
 
-std::vector<int> InlineResults(const std::vector<const ArraySpec*>& results, int64_t bytes_max) {
+std::vector<int> IndicesOfInlineResults(const std::vector<const ArraySpec*>& results,
+                                        int64_t bytes_max) {
   const auto bytes_of = [](const ArraySpec& spec) {
     return ir::MakeType(spec.dtype, spec.shape).num_bytes();
   };

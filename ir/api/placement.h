@@ -30,8 +30,9 @@ bool HoldsTerms(const Placement& placement);
 
 // Returns the indices, ascending, of the results that the completion of a run carries inline. A
 // result whose shards are terms of a sum is never carried. If the other results have at most
-// `bytes_max` bytes together, all of them are carried. Otherwise the results of at most
+// `bytes_max` bytes together, all of them are carried. If they have more, the results of at most
 // kInlineEachMax bytes are carried, in order, up to a total of `bytes_max`.
-std::vector<int> InlineResults(const std::vector<const ArraySpec*>& results, int64_t bytes_max);
+std::vector<int> IndicesOfInlineResults(const std::vector<const ArraySpec*>& results,
+                                        int64_t bytes_max);
 
 }  // namespace tessera::api

@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 
 using ir::Dims;
 
-Placement On(ir::DimAxes dims) {
+Placement PlacementOf(ir::DimAxes dims) {
   Placement p;
   p.mesh.axes = {{"x", 2}, {"y", 3}};
   p.spec.dims = std::move(dims);
@@ -24,7 +24,7 @@ TEST(PlacementTest, BlocksTileTheArray) {
   for (const ir::DimAxes& dims :
        {ir::DimAxes{}, ir::DimAxes{{"x"}}, ir::DimAxes{{}, {"y"}}, ir::DimAxes{{"y"}, {"x"}},
         ir::DimAxes{{"y", "x"}}, ir::DimAxes{{}, {"x", "y"}}}) {
-    const Placement p = On(dims);
+    const Placement p = PlacementOf(dims);
     const Dims shape = {12, 6};
     TESSERA_ASSERT_OK(CheckPlacement(p, shape));
     const Dims local = LocalShape(p, shape);
@@ -39,45 +39,48 @@ TEST(PlacementTest, BlocksTileTheArray) {
 }
 
 TEST(PlacementTest, MajorAxisComesFirst) {
-  EXPECT_EQ(ShardStarts(On({{"y", "x"}}), {12}, 1), Dims({4}));  // device 1 has x=0, y=1
-  EXPECT_EQ(ShardStarts(On({{"x", "y"}}), {12}, 1), Dims({2}));
+  EXPECT_EQ(ShardStarts(PlacementOf({{"y", "x"}}), {12}, 1), Dims({4}));  // device 1 has x=0, y=1
+  EXPECT_EQ(ShardStarts(PlacementOf({{"x", "y"}}), {12}, 1), Dims({2}));
 }
 
 TEST(PlacementTest, ReplicasAreOneBlock) {
-  EXPECT_EQ(OrdinalsOfDistinctShards(On({{"x"}}), {12}), (std::vector<int>{0, 3}));
-  EXPECT_EQ(OrdinalsOfDistinctShards(On({}), {12}), (std::vector<int>{0}));
+  EXPECT_EQ(OrdinalsOfDistinctShards(PlacementOf({{"x"}}), {12}), (std::vector<int>{0, 3}));
+  EXPECT_EQ(OrdinalsOfDistinctShards(PlacementOf({}), {12}), (std::vector<int>{0}));
 }
 
 TEST(PlacementTest, SmallResultsComeWithTheEndOfARun) {
-  const auto of = [](int64_t bytes) { return ArraySpec{ir::DType::kU8, {bytes}, On({})}; };
+  const auto of = [](int64_t bytes) { return ArraySpec{ir::DType::kU8, {bytes}, PlacementOf({})}; };
   const ArraySpec scalar = of(4), kilo = of(1 << 10), more = of((1 << 10) + 1), big = of(64 << 10);
-  EXPECT_THAT(InlineResults({&more, &scalar}, kInlineBytesMax), ElementsAre(0, 1));
-  EXPECT_THAT(InlineResults({&big}, kInlineBytesMax), ElementsAre(0));
-  EXPECT_THAT(InlineResults({&big, &more, &kilo, &scalar}, kInlineBytesMax), ElementsAre(2, 3));
+  EXPECT_THAT(IndicesOfInlineResults({&more, &scalar}, kInlineBytesMax), ElementsAre(0, 1));
+  EXPECT_THAT(IndicesOfInlineResults({&big}, kInlineBytesMax), ElementsAre(0));
+  EXPECT_THAT(IndicesOfInlineResults({&big, &more, &kilo, &scalar}, kInlineBytesMax),
+              ElementsAre(2, 3));
   const std::vector<const ArraySpec*> many(65, &kilo);
-  EXPECT_EQ(InlineResults(many, kInlineBytesMax).size(), 64);
-  EXPECT_THAT(InlineResults({&scalar}, 3), IsEmpty());
+  EXPECT_EQ(IndicesOfInlineResults(many, kInlineBytesMax).size(), 64);
+  EXPECT_THAT(IndicesOfInlineResults({&scalar}, 3), IsEmpty());
   // A shard that is a term of a sum is not a block of the array.
   ArraySpec term = of(4);
   term.placement.spec.unreduced = {"x"};
-  EXPECT_THAT(InlineResults({&term, &scalar}, kInlineBytesMax), ElementsAre(1));
+  EXPECT_THAT(IndicesOfInlineResults({&term, &scalar}, kInlineBytesMax), ElementsAre(1));
 }
 
 TEST(PlacementTest, EachMistakeHasItsReason) {
-  EXPECT_THAT(CheckPlacement(On({{"z"}}), {12}), ReasonIs("UNKNOWN_AXIS", "'z'"));
-  EXPECT_THAT(CheckPlacement(On({{"x"}, {"x"}}), {12, 12}), ReasonIs("VALUE_ERROR", "twice"));
-  EXPECT_THAT(CheckPlacement(On({{"x"}, {}}), {12}), ReasonIs("VALUE_ERROR", "rank at least 2"));
-  EXPECT_THAT(CheckPlacement(On({{"y"}}), {10}),
+  EXPECT_THAT(CheckPlacement(PlacementOf({{"z"}}), {12}), ReasonIs("UNKNOWN_AXIS", "'z'"));
+  EXPECT_THAT(CheckPlacement(PlacementOf({{"x"}, {"x"}}), {12, 12}),
+              ReasonIs("VALUE_ERROR", "twice"));
+  EXPECT_THAT(CheckPlacement(PlacementOf({{"x"}, {}}), {12}),
+              ReasonIs("VALUE_ERROR", "rank at least 2"));
+  EXPECT_THAT(CheckPlacement(PlacementOf({{"y"}}), {10}),
               ReasonIs("INDIVISIBLE", "should be divisible by 3, but it is equal to 10"));
-  Placement p = On({});
+  Placement p = PlacementOf({});
   p.devices.pop_back();
   EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "5 devices"));
   p.devices.push_back(1);
   EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "twice"));
-  p = On({{"x"}});
+  p = PlacementOf({{"x"}});
   p.spec.open = {true};
   EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "open"));
-  p = On({});
+  p = PlacementOf({});
   p.spec.unreduced = {"x"};
   EXPECT_THAT(CheckPlacement(p, {12}), ReasonIs("VALUE_ERROR", "unreduced"));
 }

@@ -15,8 +15,8 @@ namespace tessera::api {
 // The options of RunProgram. Every function may be null.
 struct RunOptions {
   absl::Time deadline = absl::InfiniteFuture();  // a time of SteadyNow()
-  bool keep = false;  // leaves the results on the devices instead of deleting them
-  bool fetch = true;  // read the results
+  bool keep = false;  // whether to leave the results on the devices instead of deleting them
+  bool fetch = true;  // whether to read the results
   // Runs the step that `what` names ("compile", "input 0" or "result 1"), or abandons it with an
   // error. An abandoned step may still be running: it uses only the service and data of its own.
   std::function<absl::Status(const std::string& what, const std::function<absl::Status()>& step)>

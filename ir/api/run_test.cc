@@ -36,7 +36,7 @@ class FakeService final : public Service {
   absl::StatusOr<Operation> WaitOperation(uint64_t operation, absl::Duration) override {
     Operation ended;
     ended.id = operation;
-    ended.error = end;
+    ended.error = end_status;
     return ended;
   }
   absl::StatusOr<ir::Array> Get(uint64_t, absl::Duration) override { return ir::Array(); }
@@ -62,7 +62,7 @@ class FakeService final : public Service {
   absl::StatusOr<Operation> GetOperation(uint64_t) override { return None(); }
   absl::Status Cancel(uint64_t) override { return None(); }
 
-  absl::Status end;
+  absl::Status end_status;
   std::optional<ExecuteRequest> executed;
   std::vector<uint64_t> deleted;
 
@@ -96,7 +96,7 @@ TEST_F(RunProgramTest, ResultsThatAreKeptAreNotDeleted) {
   EXPECT_THAT(service_.deleted, UnorderedElementsAre(1, 2));
 }
 
-TEST_F(RunProgramTest, StepsAreNamedAndOneThatIsGivenUpEndsTheRun) {
+TEST_F(RunProgramTest, StepsAreNamedAndAnAbandonedStepEndsTheRun) {
   std::vector<std::string> steps;
   options_.carry_out = [&](const std::string& what, const std::function<absl::Status()>& step) {
     steps.push_back(what);
@@ -108,8 +108,8 @@ TEST_F(RunProgramTest, StepsAreNamedAndOneThatIsGivenUpEndsTheRun) {
   EXPECT_THAT(service_.deleted, ElementsAre(1));
 }
 
-TEST_F(RunProgramTest, TheErrorOfTheOperationIsTheRuns) {
-  service_.end = absl::AbortedError("a device was lost");
+TEST_F(RunProgramTest, TheRunReturnsTheErrorOfTheOperation) {
+  service_.end_status = absl::AbortedError("a device was lost");
   EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kAborted, "a device was lost"));
   EXPECT_THAT(service_.deleted, UnorderedElementsAre(1, 2, 9));
 }

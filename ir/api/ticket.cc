@@ -34,7 +34,7 @@ std::string RawMac(absl::string_view body, std::string_view key) {
   TESSERA_CHECK(done != nullptr) << "HMAC-SHA256 is not available";
   return std::string(reinterpret_cast<char*>(mac), size);
 }
-std::string Mac(absl::string_view body, std::string_view key) {
+std::string HexMac(absl::string_view body, std::string_view key) {
   return absl::BytesToHexString(RawMac(body, key));
 }
 
@@ -73,7 +73,7 @@ std::string SignTicket(const Ticket& t, std::string_view key) {
   std::string body = absl::StrCat("v1|", static_cast<int>(t.access), "|", t.incarnation, "|",
                                   t.array, "|", t.device, "|", ToAbsl(ir::DTypeName(t.dtype)), "|",
                                   absl::StrJoin(t.shape, ","), "|", absl::ToUnixMillis(t.expires));
-  const std::string mac = Mac(body, key);
+  const std::string mac = HexMac(body, key);
   absl::StrAppend(&body, "|", mac);
   return body;
 }
@@ -91,10 +91,12 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   // The signature of a ticket for another incarnation cannot be checked. It need not be checked,
   // since such a ticket grants nothing.
   const std::vector<absl::string_view> f = absl::StrSplit(body, '|');
-  uint64_t named = 0;
-  if (f.size() == kFields && f[0] == "v1" && absl::SimpleAtoi(f[2], &named) && named != incarnation)
-    return Stale(absl::StrCat("for executor incarnation ", named, ", this is ", incarnation));
-  const std::string mac = Mac(body, key);
+  uint64_t named_incarnation = 0;
+  if (f.size() == kFields && f[0] == "v1" && absl::SimpleAtoi(f[2], &named_incarnation) &&
+      named_incarnation != incarnation)
+    return Stale(
+        absl::StrCat("for executor incarnation ", named_incarnation, ", this is ", incarnation));
+  const std::string mac = HexMac(body, key);
   const std::string_view given = text.substr(cut + 1);
   if (given.size() != mac.size() || CRYPTO_memcmp(given.data(), mac.data(), mac.size()) != 0)
     return Refused("not signed by this coordinator");

@@ -1,5 +1,5 @@
-// Fuzzes CheckTicket. Arbitrary bytes must be refused; arbitrary bodies with a valid signature must
-// be refused or give a ticket that survives signing and checking again.
+// Fuzzes CheckTicket. It must refuse arbitrary bytes. It must refuse an arbitrary body with a valid
+// signature, or return a ticket that survives signing and checking again.
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 

@@ -17,10 +17,10 @@ constexpr size_t kWorkerNameMax = 63;
 }  // namespace
 
 absl::StatusOr<pki::CertificateSpec> WorkerCertificate(const std::string& name) {
-  const bool letters = std::all_of(name.begin(), name.end(), [](char c) {
+  const bool valid_characters = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_';
   });
-  if (name.empty() || name.size() > kWorkerNameMax || name[0] == '.' || !letters)
+  if (name.empty() || name.size() > kWorkerNameMax || name[0] == '.' || !valid_characters)
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("worker: expected a name of 1 to ", kWorkerNameMax,
                                   " letters, digits, '.', '-' and '_', not '.' first"));

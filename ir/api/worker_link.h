@@ -131,7 +131,7 @@ struct LoadProgram {
   int32_t self = 0;                     // index of the receiver in the members
   std::string tenant = {};  // the owner of the program; its code is shared with no other tenant
   // Returns the receiver's mesh devices as pairs {mesh device, local device}.
-  std::vector<std::pair<int64_t, int32_t>> Local() const {
+  std::vector<std::pair<int64_t, int32_t>> LocalDevices() const {
     std::vector<std::pair<int64_t, int32_t>> local;
     for (size_t k = 0; k < coordinates.size(); ++k)
       if (coordinates[k].member == self)

@@ -60,7 +60,7 @@ class Reader {
 };
 
 template <class Message>
-std::string Before(const Message& rest, int64_t size) {
+std::string EncodeUpTo(const Message& rest, int64_t size) {
   TESSERA_CHECK(rest.data().empty());
   std::string bytes = rest.SerializeAsString();
   AppendVarint(uint64_t{Message::kDataFieldNumber} << 3 | kLengthDelimited, &bytes);
@@ -115,8 +115,12 @@ bool Split(absl::Span<const absl::string_view> pieces, Message* rest,
 
 }  // namespace
 
-std::string BeforeData(const v1::WriteRequest& rest, int64_t size) { return Before(rest, size); }
-std::string BeforeData(const v1::ReadResponse& rest, int64_t size) { return Before(rest, size); }
+std::string EncodeUpToData(const v1::WriteRequest& rest, int64_t size) {
+  return EncodeUpTo(rest, size);
+}
+std::string EncodeUpToData(const v1::ReadResponse& rest, int64_t size) {
+  return EncodeUpTo(rest, size);
+}
 
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::WriteRequest* rest,
                 std::vector<absl::string_view>* data) {

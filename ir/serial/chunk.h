@@ -13,8 +13,8 @@ namespace tessera::ir::serial {
 
 // Returns the encoded message up to its data; the sender appends `size` bytes of data. Requires:
 // `rest` has no data.
-std::string BeforeData(const v1::WriteRequest& rest, int64_t size);
-std::string BeforeData(const v1::ReadResponse& rest, int64_t size);
+std::string EncodeUpToData(const v1::WriteRequest& rest, int64_t size);
+std::string EncodeUpToData(const v1::ReadResponse& rest, int64_t size);
 
 // Parses the message that is the concatenation of `pieces`. The data of the message become views
 // into the pieces; the other fields go to `*rest`. Returns false, with unspecified outputs, if the

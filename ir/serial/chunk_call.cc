@@ -19,7 +19,7 @@ template <class Message>
 grpc::ByteBuffer Make(const Message& rest, const Array& array, int64_t at, int64_t size) {
   using Owner = std::shared_ptr<std::byte[]>;
   const grpc::Slice parts[] = {
-      grpc::Slice(BeforeData(rest, size)),
+      grpc::Slice(EncodeUpToData(rest, size)),
       size == 0
           ? grpc::Slice()
           : grpc::Slice(
@@ -115,9 +115,9 @@ bool ChunkCall::Step() {
 // `*received` therefore always says how many good bytes there are, and a caller can resume from
 // there after an error.
 absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block, int64_t* received,
-                          const std::function<absl::Status(int64_t bytes)>& tell) {
+                          const std::function<absl::Status(int64_t bytes)>& on_chunk) {
   std::byte* const bytes = block->MutableData();
-  const int64_t whole = block->num_bytes();
+  const int64_t block_bytes = block->num_bytes();
   grpc::ByteBuffer message;
   Chunk<v1::ReadResponse> chunk;
   while (call.Read(&message)) {
@@ -126,10 +126,10 @@ absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block,
     }
     int64_t size = 0;
     for (const absl::string_view part : chunk.data()) size += static_cast<int64_t>(part.size());
-    if (chunk.rest().offset() != *received || size > whole - *received) {
+    if (chunk.rest().offset() != *received || size > block_bytes - *received) {
       return MakeError(ErrorKind::kInternal,
                        absl::StrCat(peer, " sent ", size, " bytes at ", chunk.rest().offset(),
-                                    " when ", *received, " of ", whole, " had arrived"));
+                                    " when ", *received, " of ", block_bytes, " had arrived"));
     }
     if (api::CopyWithCrc32c(chunk.data(), bytes + *received) != chunk.rest().crc32c()) {
       return MakeError(
@@ -137,7 +137,7 @@ absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block,
           absl::StrCat("the chunk from ", peer, " at ", *received, " does not match its checksum"));
     }
     *received += size;
-    TESSERA_RETURN_IF_ERROR(tell(size));
+    TESSERA_RETURN_IF_ERROR(on_chunk(size));
   }
   return absl::OkStatus();
 }

@@ -49,9 +49,9 @@ grpc::ByteBuffer MakeChunk(const v1::ReadResponse& rest, const Array& array, int
 grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message);
 bool FromBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
-// One call of `method`, such as "/tessera.v1.DataService/Read", whose steps block. The context's
-// deadline bounds each step. If a step returns false, Finish tells why; Finish must always be
-// called, and last. Thread-compatible, but any thread may call context->TryCancel().
+// A call of `method`, such as "/tessera.v1.DataService/Read", whose steps block. The context's
+// deadline bounds each step. If a step returns false, Finish returns the reason. Finish must always
+// be called, as the last step. Thread-compatible, but any thread may call context->TryCancel().
 class ChunkCall {
  public:
   ChunkCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
@@ -71,11 +71,11 @@ class ChunkCall {
 };
 
 // Reads ReadResponses into `*block`, starting at byte `*received`, until the stream ends.
-// `*received` counts the bytes that are in the block. Calls `tell` after each chunk; an error of
-// `tell` ends the reading. INTERNAL: a chunk leaves a gap, overruns the block or does not parse.
-// DATA_LOSS (CHECKSUM_MISMATCH): a chunk was damaged; the bytes before it are good. OK means only
-// that the stream has ended; Finish tells whether the call succeeded.
+// `*received` counts the bytes that are in the block. Calls `on_chunk` after each chunk; an error
+// of `on_chunk` ends the reading. INTERNAL: a chunk leaves a gap, overruns the block or does not
+// parse. DATA_LOSS (CHECKSUM_MISMATCH): a chunk was damaged; the bytes before it are good. OK means
+// only that the stream has ended; Finish tells whether the call succeeded.
 absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block, int64_t* received,
-                          const std::function<absl::Status(int64_t bytes)>& tell);
+                          const std::function<absl::Status(int64_t bytes)>& on_chunk);
 
 }  // namespace tessera::ir::serial

@@ -27,21 +27,21 @@ v1::WriteRequest Sample() {
   return request;
 }
 
-TEST(ChunkTest, TheWireIsProtobufs) {
+TEST(ChunkTest, ProtobufParsesTheEncoding) {
   const std::string data(300, 'd');
   v1::WriteRequest parsed;
-  ASSERT_TRUE(parsed.ParseFromString(BeforeData(Sample(), 300) + data));
+  ASSERT_TRUE(parsed.ParseFromString(EncodeUpToData(Sample(), 300) + data));
   EXPECT_EQ(parsed.data(), data);
   EXPECT_EQ(parsed.ticket(), "a ticket");
   EXPECT_EQ(parsed.offset(), int64_t{5} << 32);
   EXPECT_EQ(parsed.crc32c(), 0x12345678u);
 
   v1::ReadResponse empty;
-  ASSERT_TRUE(empty.ParseFromString(BeforeData(v1::ReadResponse(), 0)));
+  ASSERT_TRUE(empty.ParseFromString(EncodeUpToData(v1::ReadResponse(), 0)));
   EXPECT_EQ(empty.data(), "");
 }
 
-TEST(ChunkTest, ReadsWhatProtobufWritesHoweverItIsCut) {
+TEST(ChunkTest, AMessageOfProtobufIsReadFromPiecesOfAnySize) {
   v1::WriteRequest sent = Sample();
   sent.set_data(std::string(300, 'd'));
   const std::string bytes = sent.SerializeAsString();
@@ -54,19 +54,19 @@ TEST(ChunkTest, ReadsWhatProtobufWritesHoweverItIsCut) {
   }
 }
 
-TEST(ChunkTest, TheLastDataCounts) {
+TEST(ChunkTest, TheLastDataFieldWins) {
   v1::ReadResponse rest;
   std::vector<absl::string_view> data;
-  const std::string bytes = BeforeData(rest, 3) + "oneX" + BeforeData(rest, 3) + "two";
+  const std::string bytes = EncodeUpToData(rest, 3) + "oneX" + EncodeUpToData(rest, 3) + "two";
   EXPECT_FALSE(SplitChunk({bytes}, &rest, &data));  // X is not a field
-  const std::string twice = BeforeData(rest, 3) + "one" + BeforeData(rest, 3) + "two";
+  const std::string twice = EncodeUpToData(rest, 3) + "one" + EncodeUpToData(rest, 3) + "two";
   ASSERT_TRUE(SplitChunk({twice}, &rest, &data));
   EXPECT_THAT(data, ::testing::ElementsAre("two"));
 }
 
 // A truncated message is refused exactly when protobuf refuses it.
-TEST(ChunkTest, RefusesWhatIsNoMessage) {
-  const std::string whole = BeforeData(Sample(), 300) + std::string(300, 'd');
+TEST(ChunkTest, MalformedMessagesAreRefused) {
+  const std::string whole = EncodeUpToData(Sample(), 300) + std::string(300, 'd');
   v1::WriteRequest rest;
   std::vector<absl::string_view> data;
   int refused = 0;

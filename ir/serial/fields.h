@@ -99,7 +99,7 @@ inline constexpr bool kIsStatusOr = false;
 template <class T>
 inline constexpr bool kIsStatusOr<absl::StatusOr<T>> = true;
 template <class T>
-concept HasList = requires {
+concept HasFields = requires {
   typename Fields<T>::Proto;
 };
 
@@ -129,7 +129,7 @@ inline bool IsInfinite(absl::Time t) { return t == absl::InfiniteFuture(); }
 
 template <class T, class P>
 void WriteMessage(const T& from, P* to) {
-  if constexpr (HasList<T>) {
+  if constexpr (HasFields<T>) {
     WriteFields(from, to);
   } else {
     *to = ToProto(from);
@@ -137,7 +137,7 @@ void WriteMessage(const T& from, P* to) {
 }
 template <class P, class T>
 absl::Status ReadMessage(const P& from, const ReadLimits& limits, T* to) {
-  if constexpr (HasList<T>) {
+  if constexpr (HasFields<T>) {
     return ReadFields(from, limits, to);
   } else if constexpr (std::is_same_v<T, Array>) {
     TESSERA_ASSIGN_OR_RETURN(*to, FromProto(from, limits.array_bytes_max, limits.limits));

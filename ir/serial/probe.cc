@@ -25,8 +25,9 @@ std::shared_ptr<grpc::ChannelCredentials> AnyCertificate() {
 }  // namespace
 
 // A channel becomes ready once the server has sent its HTTP/2 settings.
-bool Answers(const std::string& address,
-             const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit) {
+bool GrpcServerAnswers(const std::string& address,
+                       const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                       absl::Duration limit) {
   const auto end = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(limit);
   grpc::ChannelArguments arguments;
   // The channel gets a subchannel of its own, which the backoff of other channels does not slow
@@ -41,10 +42,11 @@ bool Answers(const std::string& address,
   return state == GRPC_CHANNEL_READY;
 }
 
-Speaks Probe(const std::string& address, absl::Duration limit) {
-  if (Answers(address, AnyCertificate(), limit / 2)) return Speaks::kTls;
-  if (Answers(address, grpc::InsecureChannelCredentials(), limit / 2)) return Speaks::kPlainText;
-  return Speaks::kNothing;
+ServerProtocol Probe(const std::string& address, absl::Duration limit) {
+  if (GrpcServerAnswers(address, AnyCertificate(), limit / 2)) return ServerProtocol::kTls;
+  if (GrpcServerAnswers(address, grpc::InsecureChannelCredentials(), limit / 2))
+    return ServerProtocol::kPlainText;
+  return ServerProtocol::kNothing;
 }
 
 bool NeverConnected(const std::string& message) {

@@ -9,17 +9,18 @@
 
 namespace tessera::ir::serial {
 
-enum class Speaks {
+enum class ServerProtocol {
   kNothing,    // nothing listens there, or it is not a gRPC server
   kPlainText,  // gRPC without TLS
   kTls,        // gRPC over TLS; the certificate is not verified
 };
 
 // Returns what the server at `address`, HOST:PORT, speaks.
-Speaks Probe(const std::string& address, absl::Duration limit);
+ServerProtocol Probe(const std::string& address, absl::Duration limit);
 // Returns whether a gRPC server at `address` replies to a client with these credentials.
-bool Answers(const std::string& address,
-             const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit);
+bool GrpcServerAnswers(const std::string& address,
+                       const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                       absl::Duration limit);
 
 // Returns whether a gRPC call that ended as UNAVAILABLE with this message never had a connection.
 bool NeverConnected(const std::string& message);

@@ -21,7 +21,7 @@ namespace {
 
 // The change is logged at the more verbose of the two levels, so that the line is in the log either
 // way.
-void TakeLogLevel(const LogLevelState& wanted) {
+void ApplyLogLevel(const LogLevelState& wanted) {
   const LogLevel before = CurrentLogLevel().level;
   if (wanted.level < before) SetLogLevel(wanted.level, wanted.reverts_in);
   TESSERA_LOG(INFO) << "log level is set" << Field("level", LogLevelName(wanted.level))
@@ -86,7 +86,7 @@ void AnswerInquiry(const v1::Inquiry& inquiry, const ProcessSources& sources,
     const absl::StatusOr<LogLevelState> wanted = ReadLogLevel(
         inquiry.log_level(), inquiry.has_log_level_time() ? &inquiry.log_level_time() : nullptr);
     if (wanted.ok()) {
-      TakeLogLevel(*wanted);
+      ApplyLogLevel(*wanted);
     } else {
       *report->mutable_status() = ToProto(wanted.status());
     }

@@ -105,41 +105,41 @@ class Writer {
   explicit Writer(v1::Program* out) : out_(out) {}
 
   // Returns the index of `f` in the program. A function shared by several ops is written once.
-  int Write(const Function& f) {
+  int WriteFunction(const Function& f) {
     if (auto it = index_.find(&f); it != index_.end()) return it->second;
     v1::Function fn;
     fn.set_name(f.name);
     *fn.mutable_mesh() = serial::ToProto(f.scope.mesh);
     fn.set_check_vma(f.scope.check_vma);
-    std::vector<int> number(f.types.size(), -1);
+    std::vector<int> value_index(f.types.size(), -1);
     int next = 0;
     for (; next < f.num_params; ++next) {
-      number[next] = next;
+      value_index[next] = next;
       *fn.add_params() = ToProto(f.types[next]);
     }
     for (size_t i = 0; i < f.ops.size(); ++i) {
       const Op& op = f.ops[i];
       v1::Op* o = fn.add_ops();
       o->set_name(std::string(op.def->name));
-      for (ValueId v : op.operands) o->add_operands(number[v]);
-      for (ValueId r : op.results) number[r] = next++;
+      for (ValueId v : op.operands) o->add_operands(value_index[v]);
+      for (ValueId r : op.results) value_index[r] = next++;
       o->set_num_results(static_cast<int>(op.results.size()));
       for (const auto& [name, value] : op.attrs.map())
         WriteAttribute(name, value, o->add_attributes());
-      for (const FunctionRef& region : op.regions) o->add_regions(Write(*region));
+      for (const FunctionRef& region : op.regions) o->add_regions(WriteFunction(*region));
       if (i < f.sites.size() && f.sites[i].valid()) {
-        o->set_file(File(f.sites[i].file));
+        o->set_file(FileIndex(f.sites[i].file));
         if (o->file() != 0) o->set_line(f.sites[i].line);
       }
     }
-    for (ValueId r : f.results) fn.add_results(number[r]);
+    for (ValueId r : f.results) fn.add_results(value_index[r]);
     *out_->add_functions() = std::move(fn);
     return index_[&f] = out_->functions_size() - 1;
   }
 
  private:
   // Returns the index of a file name in the message's table, plus one, or 0 if the table is full.
-  int File(const char* file) {
+  int FileIndex(const char* file) {
     auto [it, added] = files_.try_emplace(file, out_->files_size() + 1);
     if (!added) return it->second;
     if (out_->files_size() >= kFilesMax) return it->second = 0;
@@ -457,7 +457,7 @@ v1::Literal ToProto(const Array& array) {
 v1::Program ToProto(const Program& program) {
   v1::Program out;
   out.set_opset(program.opset);
-  Writer(&out).Write(*program.entry);
+  Writer(&out).WriteFunction(*program.entry);
   WriteShardings(program.in_shardings, out.mutable_in_shardings());
   WriteShardings(program.out_shardings, out.mutable_out_shardings());
   out.mutable_in_names()->Assign(program.in_names.begin(), program.in_names.end());

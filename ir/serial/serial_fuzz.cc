@@ -1,6 +1,6 @@
-// Fuzzes the readers of messages from clients, coordinators and workers. An input that begins with
-// "# tessera.v1.Program" and the end of a line is a message of that name in protobuf's text format.
-// In any other input the first byte chooses the message, and the rest is its wire bytes.
+// Fuzzes the readers of messages from clients, coordinators and workers. An input whose first line
+// is "# tessera.v1.Program" is a message of that name in protobuf's text format. In any other input
+// the first byte chooses the message, and the rest is its wire bytes.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,15 +23,15 @@ namespace tessera::ir::serial {
 namespace {
 
 // Ignores errors, because most inputs do not parse.
-class Silent : public google::protobuf::io::ErrorCollector {
+class IgnoreErrors : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
 };
 
-bool FromText(absl::string_view text, google::protobuf::Message* out) {
-  Silent silent;
+bool ParseText(absl::string_view text, google::protobuf::Message* out) {
+  IgnoreErrors ignore_errors;
   google::protobuf::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&silent);
+  parser.RecordErrorsTo(&ignore_errors);
   parser.SetRecursionLimit(100);  // the same bound as for the wire format
   google::protobuf::io::ArrayInputStream in(text.data(), static_cast<int>(text.size()));
   return parser.Parse(&in, out);
@@ -95,7 +95,7 @@ void Check(const v1::Envelope& proto) {
   CheckRoundTrip(
       proto, [](const auto& p) { return ReadRegistration(p); },
       [](const auto& value) { return ToEnvelope(value); });
-  static_cast<void>(AnswerUnread(proto, absl::UnknownError("")));
+  static_cast<void>(FailureReportFor(proto, absl::UnknownError("")));
 }
 // Checks a body in an envelope of its kind.
 template <v1::MessageKind kind, class Proto>
@@ -124,7 +124,7 @@ void Handle(absl::string_view bytes, bool text) {
   Proto proto;
   if (text) {
     Proto parsed;
-    if (!FromText(bytes, &parsed)) return;
+    if (!ParseText(bytes, &parsed)) return;
     // Parse it as it would arrive, since the wire format refuses more, such as text that is not
     // UTF-8.
     if (!proto.ParseFromString(parsed.SerializeAsString())) return;
@@ -140,7 +140,7 @@ void HandleChunk(absl::string_view bytes, bool text) {
   std::string sent(bytes);
   if (text) {
     Proto parsed;
-    if (!FromText(bytes, &parsed)) return;
+    if (!ParseText(bytes, &parsed)) return;
     sent = parsed.SerializeAsString();
   }
   const size_t step = 1 + sent.size() % 7;
@@ -182,7 +182,7 @@ constexpr Row kRows[] = {
     {"Transfer", Handle<v1::Transfer>},
 };
 
-void OneInput(absl::string_view input) {
+void CheckInput(absl::string_view input) {
   absl::string_view rest = input;
   if (absl::ConsumePrefix(&rest, "# tessera.v1.")) {
     const absl::string_view name = rest.substr(0, rest.find('\n'));
@@ -206,6 +206,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return true;
   }();
   static_cast<void>(quiet);
-  tessera::ir::serial::OneInput({reinterpret_cast<const char*>(data), size});
+  tessera::ir::serial::CheckInput({reinterpret_cast<const char*>(data), size});
   return 0;
 }

@@ -75,7 +75,7 @@ TEST(ProgramSerialTest, MappedAxesAreLeftOutAndUnbound) {
   EXPECT_THAT(std::string(read.message()), ::testing::HasSubstr("Found an unbound axis name: i"));
 }
 
-TEST(ProgramSerialTest, NamesAndSitesAreInAHashOfTheirOwn) {
+TEST(ProgramSerialTest, NamesAndSitesChangeOnlyTheAnnotationHash) {
   const Program p = Sample();
   Program named = p;
   named.in_names[0] = "args[0]['y']";
@@ -90,7 +90,7 @@ TEST(ProgramSerialTest, NamesAndSitesAreInAHashOfTheirOwn) {
   EXPECT_EQ(AnnotationHash(same), AnnotationHash(p));
 }
 
-TEST(ProgramSerialTest, LiteralsComeBackToTheBit) {
+TEST(ProgramSerialTest, LiteralsComeBackBitForBit) {
   for (const Array& a : {Array::Of(DType::kF32, {2, 3}, {1, -0.0, 3, 4, 5, 1e-40}),
                          Array::Of(DType::kBool, {3}, {1, 0, 1}), Array(DType::kF64, {0, 4}),
                          Array::ScalarInt(DType::kS64, INT64_MIN)})
@@ -237,7 +237,7 @@ TEST(ProgramSerialTest, EveryTruncationAndFlippedByteIsAnswered) {
   EXPECT_LT(accepted, static_cast<int>(good.size() * 3)) << "some flips must be refused";
 }
 
-TEST(StatusSerialTest, ReasonTravels) {
+TEST(StatusSerialTest, TheReasonComesBack) {
   const absl::Status s = MakeError(ErrorKind::kWorkerLost, "worker w0 is gone");
   const absl::Status back = FromProto(ToProto(s));
   EXPECT_EQ(back, s);
@@ -308,7 +308,7 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
     EXPECT_EQ(ToEnvelope(6, 7, back).SerializeAsString(), wire.SerializeAsString());
   }
   EXPECT_THAT(ReadCommand(v1::Envelope()), ReasonIs("VALUE_ERROR"));
-  EXPECT_EQ(load.Local(), (std::vector<std::pair<int64_t, int32_t>>{{2, 0}, {3, 1}}));
+  EXPECT_EQ(load.LocalDevices(), (std::vector<std::pair<int64_t, int32_t>>{{2, 0}, {3, 1}}));
 }
 
 // Every kind of report survives writing and reading with the same bytes.
@@ -351,7 +351,7 @@ T With(Change change) {
 }
 
 // Fields that are outside their bounds or contradict each other are refused.
-TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
+TEST(WorkerSerialTest, CommandsOutOfBoundsAreRefused) {
   const auto refuse = [](const api::Command& command, const char* reason, const char* why) {
     EXPECT_THAT(ReadCommand(ToEnvelope(0, 1, command)), ReasonIs(reason, why));
   };
@@ -389,7 +389,7 @@ TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
   refuse(file, "VALUE_ERROR", "name is too long");
   // A sender that waits for the reply to an unreadable command gets an answer.
   const auto answer = [](const api::Command& command) {
-    return AnswerUnread(ToEnvelope(0, 1, command), MakeError(ErrorKind::kValueError, "why"));
+    return FailureReportFor(ToEnvelope(0, 1, command), MakeError(ErrorKind::kValueError, "why"));
   };
   EXPECT_EQ(std::get<api::LaunchFailed>(*answer(file)).launch, 5u);
   EXPECT_EQ(std::get<api::ProgramLoaded>(*answer(load)).executable, 6u);
@@ -439,7 +439,7 @@ TEST(ServiceSerialTest, RepliesComeBack) {
   EXPECT_EQ(op_back.pending_reason, "waits");
 }
 
-TEST(ServiceSerialTest, ATimeLimitThatIsGivenIsWrittenHoweverLong) {
+TEST(ServiceSerialTest, AnInfiniteTimeLimitDiffersFromNone) {
   api::ExecuteRequest request;
   EXPECT_FALSE(FromProto(ToProto(request)).time_limit.has_value());
   request.time_limit = absl::InfiniteDuration();

@@ -33,16 +33,16 @@ void AddValues(const std::vector<stablehlo::ValueInfo>& values,
   }
 }
 
-v1::InspectProgramResponse ToProto(const stablehlo::Inspection& found) {
+v1::InspectProgramResponse ToProto(const stablehlo::Inspection& inspection) {
   v1::InspectProgramResponse out;
-  out.set_name(found.name);
-  out.set_producer(found.producer);
-  out.set_stablehlo_version(found.version);
-  AddValues(found.main.params, out.mutable_params());
-  AddValues(found.main.results, out.mutable_results());
-  out.mutable_ops()->insert(found.ops.begin(), found.ops.end());
-  out.mutable_lacking()->insert(found.lacking.begin(), found.lacking.end());
-  for (const auto& [name, mesh] : found.meshes) {
+  out.set_name(inspection.name);
+  out.set_producer(inspection.producer);
+  out.set_stablehlo_version(inspection.version);
+  AddValues(inspection.main.params, out.mutable_params());
+  AddValues(inspection.main.results, out.mutable_results());
+  out.mutable_ops()->insert(inspection.ops.begin(), inspection.ops.end());
+  out.mutable_lacking()->insert(inspection.lacking.begin(), inspection.lacking.end());
+  for (const auto& [name, mesh] : inspection.meshes) {
     v1::ProgramMesh& to = *out.add_meshes();
     to.set_name(name);
     *to.mutable_mesh() = serial::ToProto(mesh);
@@ -90,8 +90,8 @@ absl::StatusOr<v1::InspectProgramResponse> InspectSource(const api::ProgramSourc
   v1::InspectProgramResponse out = ToProto(stablehlo::Inspect(artifact));
   out.set_format(v1::PROGRAM_FORMAT_STABLEHLO);
   const absl::StatusOr<Program> program = stablehlo::ImportProgram(artifact);
-  const absl::Status usable = program.ok() ? Verify(*program, limits) : program.status();
-  out.set_problem(AsUtf8(ToStd(usable.message())));
+  const absl::Status status = program.ok() ? Verify(*program, limits) : program.status();
+  out.set_problem(AsUtf8(ToStd(status.message())));
   return out;
 }
 

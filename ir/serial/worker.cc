@@ -34,7 +34,7 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
 
 }  // namespace
 
-// Declares the kind of an envelope's body.
+// Says which kind an envelope whose body is this message has.
 #define TESSERA_KIND(Name, KIND)                                        \
   namespace {                                                           \
   template <>                                                           \
@@ -359,7 +359,8 @@ absl::StatusOr<api::Attachment> ReadAttachment(const v1::Envelope& envelope) {
   return attachment;
 }
 
-std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why) {
+std::optional<api::ReportBody> FailureReportFor(const v1::Envelope& envelope,
+                                                const absl::Status& why) {
   switch (envelope.kind()) {
     case v1::MESSAGE_KIND_LAUNCH:
     case v1::MESSAGE_KIND_TRANSFER:

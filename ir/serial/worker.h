@@ -30,6 +30,7 @@ absl::StatusOr<api::Attachment> ReadAttachment(const v1::Envelope& envelope);
 
 // Returns the report that fails an unreadable command with the error `why`, or nullopt if the
 // coordinator expects no report for it.
-std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why);
+std::optional<api::ReportBody> FailureReportFor(const v1::Envelope& envelope,
+                                                const absl::Status& why);
 
 }  // namespace tessera::ir::serial

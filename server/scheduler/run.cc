@@ -212,7 +212,7 @@ std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op,
   if (bytes_max == 0) return shards;
   std::vector<const api::ArraySpec*> specs;
   for (const uint64_t result : op.results) specs.push_back(catalogue_.array(result).spec.get());
-  for (const int r : api::InlineResults(specs, bytes_max)) {
+  for (const int r : api::IndicesOfInlineResults(specs, bytes_max)) {
     for (int ordinal : api::OrdinalsOfDistinctShards(specs[r]->placement, specs[r]->shape))
       shards.emplace_back(r, ordinal);
   }

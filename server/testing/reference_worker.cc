@@ -181,7 +181,7 @@ void ReferenceWorker::Run(const api::Launch& launch) {
   if (program == programs_.end())
     return QueueReport(
         api::LaunchFailed{launch.launch, absl::InternalError("program is not loaded")});
-  const auto local = program->second.Local();
+  const auto local = program->second.LocalDevices();
   std::vector<int64_t> devices;
   std::vector<ir::Shards> args(launch.args.size());
   for (const auto& [coordinate, device] : local) {

@@ -76,7 +76,7 @@ void Executor::CarryOut(const api::Command& command) {
 void Executor::On(const api::LoadProgram& c) {
   Program program;
   for (const ir::ValueId v : c.program.entry->results) program.sources.push_back(v);
-  for (const auto& [mesh_device, device] : c.Local()) program.devices.push_back(device);
+  for (const auto& [mesh_device, device] : c.LocalDevices()) program.devices.push_back(device);
   memory_.programs[c.executable] = std::move(program);
   Later(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(300)),
         [this, id = c.executable] {

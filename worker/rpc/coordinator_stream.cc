@@ -167,7 +167,7 @@ void CoordinatorStream::OnCommand(uint64_t stream_number, uint64_t epoch,
     return hooks_.carry_out(*std::move(command));
   }
   TESSERA_LOG(ERROR) << "a command cannot be parsed" << Field("why", command.status());
-  if (auto answer = ir::serial::AnswerUnread(envelope, command.status()))
+  if (auto answer = ir::serial::FailureReportFor(envelope, command.status()))
     Report(*std::move(answer));
 }
 

@@ -376,23 +376,23 @@ class Daemon final : public WorkerDaemon {
   // speak as this worker does.
   absl::Status ExplainEnd(const absl::Status& end) const {
     if (!ir::serial::NeverConnected(std::string(end.message()))) return end;
-    const ir::serial::Speaks speaks =
+    const ir::serial::ServerProtocol protocol =
         ir::serial::Probe(options_.coordinator.address, kProbeTimeout);
     const bool tls = options_.coordinator.tls.enabled();
     const auto because = [&](absl::string_view why) {
       return MakeError(ErrorKind::kTlsMismatch,
                        absl::StrCat("the coordinator at ", options_.coordinator.address, why));
     };
-    if (!tls && speaks == ir::serial::Speaks::kTls)
+    if (!tls && protocol == ir::serial::ServerProtocol::kTls)
       return because(
           " speaks TLS, and this worker plain text; join it with `tessera join`, or give "
           "--tls-cert-file, --tls-key-file and --tls-ca-file");
-    if (tls && speaks == ir::serial::Speaks::kPlainText)
+    if (tls && protocol == ir::serial::ServerProtocol::kPlainText)
       return because(
           " speaks plain text, and this worker TLS; start the coordinator with certificates, or "
           "this worker without --tls-ca-file");
-    if (tls && speaks == ir::serial::Speaks::kTls &&
-        !ir::serial::Answers(options_.coordinator.address, credentials_, kProbeTimeout))
+    if (tls && protocol == ir::serial::ServerProtocol::kTls &&
+        !ir::serial::GrpcServerAnswers(options_.coordinator.address, credentials_, kProbeTimeout))
       return because(
           ": its certificate does not come from the authority in --tls-ca-file, or does not name "
           "this address");

@@ -295,7 +295,7 @@ absl::Status Executor::CheckProgram(const api::LoadProgram& command) const {
     return bad(command.coordinates.size(), " coordinates for a mesh of ", devices, " devices");
   }
   std::set<int32_t> seen;
-  for (const auto& [mesh_device, device] : command.Local()) {
+  for (const auto& [mesh_device, device] : command.LocalDevices()) {
     if (!HasDevice(device)) return bad(name_, " has no device ", device);
     if (!seen.insert(device).second) return bad("device ", device, " stands at two coordinates");
   }
@@ -312,7 +312,7 @@ void Executor::Handle(const api::LoadProgram& command) {
   program->tenant = command.tenant;
   program->entry = command.program.entry;
   program->coordinates = command.coordinates;
-  program->local = command.Local();
+  program->local = command.LocalDevices();
   program->all_local = program->local.size() == command.coordinates.size();
   {
     absl::MutexLock lock(&mu_);

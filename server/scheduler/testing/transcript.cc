@@ -25,7 +25,7 @@ std::string Text(const api::CloseCommunicator& c) {
   return absl::StrCat("close generation=", c.generation);
 }
 std::string Text(const api::LoadProgram& c) {
-  std::string local = absl::StrJoin(c.Local(), ",", [](std::string* out, const auto& l) {
+  std::string local = absl::StrJoin(c.LocalDevices(), ",", [](std::string* out, const auto& l) {
     absl::StrAppend(out, l.first, "->", l.second);
   });
   return absl::StrCat("load executable=", c.executable, " coordinates=", local);
