@@ -43,8 +43,8 @@ std::string ElementText(const Array& a, int64_t i) {
   return absl::StrCat(a.At(i), std::signbit(imaginary) ? "-" : "+", std::fabs(imaginary), "j");
 }
 
-void Print(const Array& a, int dim, absl::FunctionRef<std::string(int64_t)> element, int64_t* next,
-           std::string* out) {
+void AppendText(const Array& a, int dim, absl::FunctionRef<std::string(int64_t)> element,
+                int64_t* next, std::string* out) {
   if (dim == a.rank()) {
     *out += element((*next)++);
     return;
@@ -61,7 +61,7 @@ void Print(const Array& a, int dim, absl::FunctionRef<std::string(int64_t)> elem
       i += skipped - 1;
       continue;
     }
-    Print(a, dim + 1, element, next, out);
+    AppendText(a, dim + 1, element, next, out);
   }
   *out += "]";
 }
@@ -81,15 +81,16 @@ Dims StridesOf(const Dims& shape) {
 
 namespace {
 
-// Arrays of at least kAlignedFrom bytes are allocated as Lines, so that they start at a cache line.
-// Vectorized loops are faster on such arrays.
+// Arrays of at least kAlignedBytesMin bytes are allocated as Lines, so that they start at a cache
+// line. Vectorized loops are faster on such arrays.
 struct alignas(64) Line {
   std::byte bytes[64];
 };
-constexpr int64_t kAlignedFrom = 4096;
+constexpr int64_t kAlignedBytesMin = 4096;
 
-std::shared_ptr<std::byte[]> Uninitialized(int64_t n) {
-  if (n < kAlignedFrom) return std::make_shared_for_overwrite<std::byte[]>(n);
+// Returns n bytes that are not initialized.
+std::shared_ptr<std::byte[]> AllocateBytes(int64_t n) {
+  if (n < kAlignedBytesMin) return std::make_shared_for_overwrite<std::byte[]>(n);
   auto lines = std::make_shared_for_overwrite<Line[]>((n + 63) / 64);
   std::byte* first = lines[0].bytes;
   return {std::move(lines), first};
@@ -101,7 +102,7 @@ Array::Array(DType dtype, Dims shape)
     : dtype_(dtype),
       shape_(std::move(shape)),
       num_elements_(NumElements(shape_)),
-      bytes_(Uninitialized(num_bytes())) {
+      bytes_(AllocateBytes(num_bytes())) {
   std::fill_n(bytes_.get(), num_bytes(), std::byte{0});
 }
 
@@ -112,8 +113,8 @@ Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
   if (static_cast<int64_t>(bytes.size()) != num_bytes())
     Throw(ErrorKind::kValueError,
           absl::StrCat("array: ", MakeType(dtype_, shape_).ToString(), " has ", num_bytes(),
-                       " bytes, ", bytes.size(), " were given"));
-  bytes_ = Uninitialized(num_bytes());
+                       " bytes, but ", bytes.size(), " were given"));
+  bytes_ = AllocateBytes(num_bytes());
   std::copy(bytes.begin(), bytes.end(), bytes_.get());
 }
 
@@ -128,7 +129,7 @@ Array Array::Of(DType dtype, Dims shape, absl::Span<const double> values) {
   if (static_cast<int64_t>(values.size()) != a.num_elements())
     Throw(ErrorKind::kValueError,
           absl::StrCat("array: ", MakeType(dtype, a.shape()).ToString(), " has ", a.num_elements(),
-                       " elements, ", values.size(), " values were given"));
+                       " elements, but ", values.size(), " values were given"));
   for (size_t i = 0; i < values.size(); ++i) a.Set(i, values[i]);
   return a;
 }
@@ -148,7 +149,7 @@ Array Array::ScalarInt(DType dtype, int64_t value) {
 
 std::byte* Array::MutableData() {
   if (bytes_.use_count() != 1) {
-    auto own = Uninitialized(num_bytes());
+    auto own = AllocateBytes(num_bytes());
     std::copy_n(bytes_.get(), num_bytes(), own.get());
     bytes_ = std::move(own);
   }
@@ -227,7 +228,7 @@ std::string Array::ToString() const {
 std::string Array::ToString(absl::FunctionRef<std::string(int64_t)> element) const {
   std::string out;
   int64_t next = 0;
-  Print(*this, 0, element, &next, &out);
+  AppendText(*this, 0, element, &next, &out);
   return out;
 }
 

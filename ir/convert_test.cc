@@ -54,7 +54,7 @@ TEST(Element, EveryCodeOfANarrowDTypeComesBack) {
   });
 }
 
-TEST(Element, BetweenTwoNarrowFloatsTheNearestIsTaken) {
+TEST(Element, ANumberIsRoundedToTheNearestNarrowFloat) {
   ForEachDType([]<DType kD>(DTypeTag<kD>) {
     if constexpr (std::is_floating_point_v<ComputeType<kD>> && BitWidthOf<kD>() <= 16) {
       const int last = kD == DType::kF8E8M0FNU ? 253 : (1 << (BitWidthOf<kD>() - 1)) - 2;
@@ -85,7 +85,7 @@ TEST(Convert, F64BecomesF16InOneStep) {
               ElementsAre(65504, kInf, kInf, -kInf));
 }
 
-TEST(Convert, FloatsThatNoIntegerHoldsBecomeTheNearest) {
+TEST(Convert, FloatsAreTruncatedAndSaturateAsIntegers) {
   const std::vector<double> x = {300, -300, 2.9, -2.9, kNan, kInf, -kInf};
   EXPECT_THAT(Converted(DType::kF32, x, DType::kS8), ElementsAre(127, -128, 2, -2, 0, 127, -128));
   EXPECT_THAT(Converted(DType::kF32, x, DType::kU8), ElementsAre(255, 0, 2, 0, 0, 255, 0));
@@ -102,7 +102,8 @@ TEST(Convert, IntegersKeepTheirLowBits) {
             std::numeric_limits<uint64_t>::max());
 }
 
-// StableHLO ignores the imaginary part in conversions to any type that is not complex; bool is one.
+// StableHLO ignores the imaginary part in conversions to any type that is not complex, also to
+// bool.
 TEST(Convert, TheImaginaryPartIsIgnored) {
   Array x(DType::kC64, {3});
   x.MutableAs<std::complex<float>>()[0] = {1.5f, 2};
@@ -116,7 +117,7 @@ TEST(Convert, TheImaginaryPartIsIgnored) {
 }
 
 // Infinity and numbers that are too large become what JAX makes of them in each format.
-TEST(Convert, WhatHasNoPlaceInANarrowFloat) {
+TEST(Convert, InfinityAndLargeNumbersAsNarrowFloats) {
   const std::vector<double> x = {kInf, -kInf, 1e9, -1e9, -0.0};
   const auto codes = [&](DType to) {
     const Array y = ConvertArray(Array::Of(DType::kF32, {5}, x), to);

@@ -20,7 +20,7 @@ void DebugPrint(Builder& b, std::string format, Values values);
 
 // The format of the line that replaces loop iterations which are not printed. The field in it shows
 // their number.
-inline constexpr std::string_view kTurnsLeftOut =
+inline constexpr std::string_view kIterationsLeftOut =
     "... and {} more iterations of this loop, then its last:";
 
 }  // namespace tessera::ir

@@ -64,7 +64,7 @@ TEST(Docs, ProgramsOnThePageAreRead) {
   }
 }
 
-TEST(Docs, AnUnknownOpIsToldWhichWereMeant) {
+TEST(Docs, AnUnknownOpYieldsSuggestions) {
   EXPECT_EQ(SuggestOps("exp"), "; did you mean exponential? docs/programs.md lists the ops");
   EXPECT_EQ(SuggestOps("mul"), "; did you mean multiply? docs/programs.md lists the ops");
   EXPECT_EQ(SuggestOps("ad"), "; did you mean add or and or pad? docs/programs.md lists the ops");

@@ -7,16 +7,16 @@
 namespace tessera::ir {
 namespace {
 
-enum class Class { kBool, kSigned, kUnsigned, kFloat, kComplex };
+enum class DTypeClass { kBool, kSigned, kUnsigned, kFloat, kComplex };
 struct Row {
   std::string_view name;
   int bits;
-  Class cls;
+  DTypeClass cls;
   bool computable;
 };
 constexpr std::array<Row, kNumDTypes> kRows = {{
-#define TESSERA_COMPUTED(symbol, name, cls, bits, ...) {name, bits, Class::cls, true},
-#define TESSERA_STORED(symbol, name, cls, bits, ...) {name, bits, Class::cls, false},
+#define TESSERA_COMPUTED(symbol, name, cls, bits, ...) {name, bits, DTypeClass::cls, true},
+#define TESSERA_STORED(symbol, name, cls, bits, ...) {name, bits, DTypeClass::cls, false},
 #include "ir/dtypes.def"
 #undef TESSERA_COMPUTED
 #undef TESSERA_STORED
@@ -34,12 +34,12 @@ std::optional<DType> ParseDType(std::string_view name) {
     if (kRows[i].name == name) return static_cast<DType>(i);
   return std::nullopt;
 }
-bool IsFloat(DType dtype) { return RowOf(dtype).cls == Class::kFloat; }
-bool IsComplex(DType dtype) { return RowOf(dtype).cls == Class::kComplex; }
+bool IsFloat(DType dtype) { return RowOf(dtype).cls == DTypeClass::kFloat; }
+bool IsComplex(DType dtype) { return RowOf(dtype).cls == DTypeClass::kComplex; }
 DType PartDType(DType dtype) { return dtype == DType::kC64 ? DType::kF32 : DType::kF64; }
 bool IsInexact(DType dtype) { return IsFloat(dtype) || IsComplex(dtype); }
-bool IsSignedInt(DType dtype) { return RowOf(dtype).cls == Class::kSigned; }
-bool IsUnsignedInt(DType dtype) { return RowOf(dtype).cls == Class::kUnsigned; }
+bool IsSignedInt(DType dtype) { return RowOf(dtype).cls == DTypeClass::kSigned; }
+bool IsUnsignedInt(DType dtype) { return RowOf(dtype).cls == DTypeClass::kUnsigned; }
 bool IsInteger(DType dtype) { return IsSignedInt(dtype) || IsUnsignedInt(dtype); }
 bool IsComputable(DType dtype) { return RowOf(dtype).computable; }
 DType ComputeDType(DType dtype) {

@@ -34,8 +34,8 @@ bool IsUnsignedInt(DType dtype);
 bool IsInteger(DType dtype);  // signed or unsigned, not bool
 // Returns whether kernels exist for the dtype: bool, integers of 8 to 64 bits, f16, bf16, f32, f64.
 bool IsComputable(DType dtype);
-// Returns the dtype in which elements are computed: f32 for narrower floats, otherwise `dtype`
-// itself.
+// Returns the dtype in which elements are computed: f32 for floats that are narrower than f32, and
+// `dtype` itself for all others.
 DType ComputeDType(DType dtype);
 
 }  // namespace tessera::ir

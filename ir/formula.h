@@ -26,8 +26,8 @@ class Formula {
   Value value() const;
   Value operator*() const { return value(); }
   bool is_number() const { return !node_->value && node_->emit == nullptr; }
-  // Returns a constant of the type of `like` if the formula is a number, otherwise its value.
-  Value Beside(Value like) const;
+  // Returns the formula's value or, if the formula is a number, a constant of the type of `like`.
+  Value ValueLike(Value like) const;
 
  private:
   struct Node {

@@ -8,7 +8,7 @@
 
 namespace tessera::ir {
 
-bool HasOnlyElements(const Array& literal) {
+bool HasValidElements(const Array& literal) {
   const DType dtype = literal.dtype();
   const int bits = dtype == DType::kBool ? 1 : BitWidth(dtype);
   if (bits >= 8) return true;

@@ -59,7 +59,7 @@ std::vector<std::string> Mesh::AxesOfType(AxisType type) const {
   return out;
 }
 
-Mesh Mesh::With(absl::Span<const std::string> names, AxisType type) const {
+Mesh Mesh::WithAxisType(absl::Span<const std::string> names, AxisType type) const {
   Mesh m = *this;
   for (const std::string& n : names)
     if (int i = IndexOf(n); i >= 0) m.axes[i].type = type;

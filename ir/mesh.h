@@ -44,7 +44,7 @@ struct Mesh {
   }
   std::vector<std::string> AxesOfType(AxisType type) const;  // in mesh order
   // Returns a copy in which the axes `names` have the type `type`.
-  Mesh With(absl::Span<const std::string> names, AxisType type) const;
+  Mesh WithAxisType(absl::Span<const std::string> names, AxisType type) const;
   // Returns whether names and sizes are equal, whatever the axis types are.
   bool SameShape(const Mesh& other) const;
   // Coordinates returns the index of `device` along each axis. DeviceAt is the inverse.

@@ -106,15 +106,16 @@ uint8_t DoubleToNarrow(DType dtype, double value) {
   const auto bits = std::bit_cast<uint64_t>(std::fabs(value));
   const int exponent = static_cast<int>(bits >> 52) - 1023;
   const uint64_t mantissa = (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
-  const int least = (f.has_sign ? 1 : 0) - f.bias;
-  const int dropped = 52 - f.mantissa_bits + std::max(0, least - exponent);
+  const int least_exponent = (f.has_sign ? 1 : 0) - f.bias;
+  const int dropped = 52 - f.mantissa_bits + std::max(0, least_exponent - exponent);
   int units = 0;
   if (dropped <= 53) {
     const uint64_t half = uint64_t{1} << (dropped - 1), rest = mantissa & (2 * half - 1);
     units = static_cast<int>(mantissa >> dropped);
     if (rest > half || (rest == half && units % 2 != 0)) ++units;
   }
-  const int raised = (std::max(exponent, least) + f.bias - (f.has_sign ? 1 : 0)) << f.mantissa_bits;
+  const int raised = (std::max(exponent, least_exponent) + f.bias - (f.has_sign ? 1 : 0))
+                     << f.mantissa_bits;
   const int code = f.has_sign ? raised + units : raised + std::max(units - 1, 0);
   if (code >= f.too_large && !(f.nan < 0 && code == f.too_large)) return with_sign(f.too_large);
   if (code == 0 && f.nan_is_negative_zero) return 0;

@@ -232,9 +232,9 @@ struct SortRule {
   // The number of leading operands that are keys; a later key decides among equals.
   int num_keys = 1;
   bool descending = false;  // descending, in IEEE's total order: -0 below +0, NaNs by their sign
-  // How many elements of each sorted row are kept; all of them if absent.
-  std::optional<int64_t> first = {};
-  bool indices = false;  // adds a last result, of s32: the former index of each element
+  // The number of elements that are kept of each sorted row; all of them if absent.
+  std::optional<int64_t> kept = {};
+  bool returns_indices = false;  // adds a last result, of s32: the former index of each element
 };
 using SortFn = SortRule (*)(const Attrs&);
 
@@ -374,10 +374,10 @@ struct OpDef {
   // The kind of a collective over the group that attribute `axes` names. all_gather concatenates
   // along `all_gather_dimension`; reduce_scatter splits along `scatter_dimension`; all_to_all
   // splits along `split_dimension` and concatenates along `concat_dimension`; without `tiled` that
-  // dim is removed or inserted. permute's pairs are the attribute `perm`.
+  // dim is removed or inserted. The pairs of a permute are the attribute `perm`.
   CollectiveKind collective = CollectiveKind::kNone;
-  SortFn sort = nullptr;  // sorting ops
-  bool effect = false;    // the op has an effect, so it is run even if nobody uses its results
+  SortFn sort = nullptr;    // sorting ops
+  bool has_effect = false;  // the op has an effect, so it is run even if nobody uses its results
 
   // Returns the role of region i. An op that repeats a region may have more regions than `regions`
   // lists.
@@ -459,9 +459,9 @@ consteval OpDef Checked(OpDef d) {
 
 // Returns whether the op, or an op in its regions, has an effect.
 inline bool HasEffects(const Op& op) {
-  if (op.def->effect) return true;
+  if (op.def->has_effect) return true;
   for (const FunctionRef& region : op.regions)
-    if (region->effects) return true;
+    if (region->has_effects) return true;
   return false;
 }
 

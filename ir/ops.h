@@ -238,13 +238,13 @@ struct WindowDimensions {
   std::vector<std::pair<int64_t, int64_t>> padding;
 
   // Returns the number of elements of a window.
-  int64_t places() const;
+  int64_t elements_per_window() const;
 };
 // Combines the elements of arrays of one shape over each window, as Reduce does. Composite: the
 // arrays are padded by the initial values, then reduced over their windows. If the computation has
-// no reduction op of its own, windows of up to kPlacesInTurnMax elements are combined one element
-// after the other, so that the computation need not be associative.
-inline constexpr int64_t kPlacesInTurnMax = 64;
+// no reduction op of its own, windows of up to kWindowElementsInTurnMax elements are combined one
+// element after the other, so that the computation need not be associative.
+inline constexpr int64_t kWindowElementsInTurnMax = 64;
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window);
 // Returns an array of x's shape that is filled with `init` and into which `scatter` combines the

@@ -22,7 +22,7 @@ std::string MappedAxis::ToString() const {
   return out;
 }
 
-const MappedAxis* Scope::Mapped(std::string_view name) const {
+const MappedAxis* Scope::FindMapped(std::string_view name) const {
   for (auto axis = mapped.rbegin(); axis != mapped.rend(); ++axis)
     if (!axis->name.empty() && axis->name == name) return &*axis;
   return nullptr;
@@ -31,7 +31,7 @@ const MappedAxis* Scope::Mapped(std::string_view name) const {
 int64_t Scope::SizeOf(absl::Span<const std::string> axes) const {
   int64_t n = 1;
   for (const std::string& axis : axes) {
-    const MappedAxis* of_vmap = Mapped(axis);
+    const MappedAxis* of_vmap = FindMapped(axis);
     n *= of_vmap != nullptr ? of_vmap->size : mesh.SizeOf(axis);
   }
   return n;

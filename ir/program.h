@@ -76,9 +76,9 @@ struct Scope {
   bool operator==(const Scope&) const = default;
 
   // Returns the innermost mapped axis of this name, or null.
-  const MappedAxis* Mapped(std::string_view name) const;
+  const MappedAxis* FindMapped(std::string_view name) const;
   // Whether collectives may name the axis: it is a mapped axis, or a Manual axis of the mesh.
-  bool IsBound(std::string_view axis) const { return Mapped(axis) || mesh.IsManual(axis); }
+  bool IsBound(std::string_view axis) const { return FindMapped(axis) || mesh.IsManual(axis); }
   // Returns the product of the sizes. Requires: each axis is bound, or is an axis of the mesh.
   int64_t SizeOf(absl::Span<const std::string> axes) const;
 };
@@ -95,7 +95,7 @@ struct Function : std::enable_shared_from_this<Function> {
   std::vector<Site> sites;
   // Whether some op, here or in a region, has an effect. Ops with effects are kept even if nobody
   // uses their results.
-  bool effects = false;
+  bool has_effects = false;
 
   const Type& type(ValueId v) const { return types[v]; }
   std::vector<Type> param_types() const { return {types.begin(), types.begin() + num_params}; }

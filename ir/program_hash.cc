@@ -57,19 +57,19 @@ class Hasher {
     Add(static_cast<int64_t>(list.size()));
     for (const auto& x : list) Add(x);
   }
-  void Add(int64_t v) { Bytes(&v, sizeof v); }
+  void Add(int64_t v) { AddBytes(&v, sizeof v); }
   void Add(const std::string& s) { Add(std::string_view(s)); }
   std::string Hex() { return hash_.Hex(); }
 
  private:
-  void Bytes(const void* p, size_t n) { hash_.Add(p, n); }
+  void AddBytes(const void* p, size_t n) { hash_.Add(p, n); }
   void Add(ValueId v) { Add(int64_t{v}); }
   void Add(bool v) { Add(int64_t{v}); }
-  void Add(double v) { Bytes(&v, sizeof v); }
+  void Add(double v) { AddBytes(&v, sizeof v); }
   void Add(DType v) { Add(static_cast<int64_t>(v)); }
   void Add(std::string_view s) {
     Add(static_cast<int64_t>(s.size()));
-    Bytes(s.data(), s.size());
+    AddBytes(s.data(), s.size());
   }
   void Add(const AxisSet& set) {
     Add(static_cast<int64_t>(set.size()));
@@ -92,7 +92,7 @@ class Hasher {
   void Add(const Array& a) {
     Add(a.dtype());
     Add(a.shape());
-    Bytes(a.data(), a.num_bytes());
+    AddBytes(a.data(), a.num_bytes());
   }
   void Add(const Type& t) {
     Add(t.dtype);

@@ -168,8 +168,8 @@ void Print(const Function& f, const PrintOptions& options, int indent, const Int
     if (options.sites && f.sites[i].valid()) absl::StrAppend(out, "  # ", f.sites[i].ToString());
     *out += "\n";
     for (size_t k = 0; k < op.regions.size(); ++k) {
-      const Scope around = ScopeAround(*op.def, k, f.scope);
-      Print(*op.regions[k], options, indent + 4, {}, &around, out);
+      const Scope region_scope = ScopeAround(*op.def, k, f.scope);
+      Print(*op.regions[k], options, indent + 4, {}, &region_scope, out);
     }
   }
   absl::StrAppend(out, pad, "  return", f.results.empty() ? "" : " ", ValueList(f.results), "\n",
@@ -186,7 +186,7 @@ class Parser {
   Program ReadProgram() {
     Program p;
     Scope scope;
-    if (Accept("opset")) p.opset = static_cast<int>(Integer());
+    if (Accept("opset")) p.opset = static_cast<int>(ReadInteger());
     if (p.opset < 1 || p.opset > kOpset)
       Throw(MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", p.opset,
                                                           "; this build reads up to ", kOpset)));
@@ -200,12 +200,12 @@ class Parser {
     const auto keep = [](auto& from, auto* to, const auto& is_set) {
       if (std::any_of(from.begin(), from.end(), is_set)) *to = std::move(from);
     };
-    const auto given = [](const std::optional<PartitionSpec>& spec) { return spec.has_value(); };
-    const auto named = [](const std::string& name) { return !name.empty(); };
-    keep(s.in_shardings, &p.in_shardings, given);
-    keep(s.out_shardings, &p.out_shardings, given);
-    keep(s.in_names, &p.in_names, named);
-    keep(s.out_names, &p.out_names, named);
+    const auto has_spec = [](const std::optional<PartitionSpec>& spec) { return spec.has_value(); };
+    const auto is_named = [](const std::string& name) { return !name.empty(); };
+    keep(s.in_shardings, &p.in_shardings, has_spec);
+    keep(s.out_shardings, &p.out_shardings, has_spec);
+    keep(s.in_names, &p.in_names, is_named);
+    keep(s.out_names, &p.out_names, is_named);
     return p;
   }
 
@@ -262,19 +262,19 @@ class Parser {
   void Expect(std::string_view token) {
     if (!Accept(token)) Fail(std::string("expected '") + std::string(token) + "'");
   }
-  std::string Name() {
+  std::string ReadName() {
     SkipSpace();
     const size_t begin = pos_;
     while (pos_ < text_.size() && IsNameChar(text_[pos_])) ++pos_;
     if (pos_ == begin) Fail("expected a name");
     return std::string(text_.substr(begin, pos_ - begin));
   }
-  std::string ValueName() {
+  std::string ReadValueName() {
     Expect("%");
-    return Name();
+    return ReadName();
   }
   // Returns the longest run of characters that a number may have.
-  std::string NumberText() {
+  std::string ReadNumberText() {
     SkipSpace();
     const size_t begin = pos_;
     while (pos_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[pos_])) ||
@@ -282,12 +282,12 @@ class Parser {
       ++pos_;
     return std::string(text_.substr(begin, pos_ - begin));
   }
-  int64_t Integer() {
+  int64_t ReadInteger() {
     int64_t v;
-    if (!absl::SimpleAtoi(NumberText(), &v)) Fail("expected an integer");
+    if (!absl::SimpleAtoi(ReadNumberText(), &v)) Fail("expected an integer");
     return v;
   }
-  std::string Quoted(char quote) {
+  std::string ReadQuoted(char quote) {
     SkipSpace();
     if (pos_ >= text_.size() || text_[pos_] != quote) Fail("expected a quoted string");
     const size_t begin = ++pos_;
@@ -300,7 +300,7 @@ class Parser {
     return out;
   }
   template <class F>
-  void List(std::string_view open, std::string_view close, F item) {
+  void ReadList(std::string_view open, std::string_view close, F item) {
     Expect(open);
     if (Accept(close)) return;
     do item();
@@ -310,13 +310,13 @@ class Parser {
 
   Mesh ReadMesh() {
     Mesh m;
-    List("(", ")", [&] {
+    ReadList("(", ")", [&] {
       MeshAxis a;
-      a.name = Name();
+      a.name = ReadName();
       Expect("=");
-      a.size = Integer();
+      a.size = ReadInteger();
       if (Accept(":")) {
-        const std::string t = Name();
+        const std::string t = ReadName();
         if (t == "explicit")
           a.type = AxisType::kExplicit;
         else if (t == "manual")
@@ -348,7 +348,7 @@ class Parser {
   // Reads {'x','y'}.
   AxisList ReadAxesInBraces() {
     AxisList axes;
-    List("{", "}", [&] { axes.push_back(Quoted('\'')); });
+    ReadList("{", "}", [&] { axes.push_back(ReadQuoted('\'')); });
     return axes;
   }
   // Reads P(...) with the entries of the dims and the axes `unreduced` and `reduced`. An entry is
@@ -358,7 +358,7 @@ class Parser {
     PartitionSpec p;
     std::vector<bool> open;
     Expect("P");
-    List("(", ")", [&] {
+    ReadList("(", ")", [&] {
       if (Accept("unreduced")) {
         Expect("=");
         p.unreduced = ReadAxesInBraces();
@@ -374,14 +374,14 @@ class Parser {
       if (Accept("?")) {
         is_open = true;
       } else if (NextIs("(")) {
-        List("(", ")", [&] {
+        ReadList("(", ")", [&] {
           if (Accept("?"))
             is_open = true;
           else
-            axes.push_back(Quoted('\''));
+            axes.push_back(ReadQuoted('\''));
         });
       } else if (!Accept("None")) {
-        axes.push_back(Quoted('\''));
+        axes.push_back(ReadQuoted('\''));
       }
       p.dims.push_back(std::move(axes));
       open.push_back(is_open);
@@ -414,24 +414,24 @@ class Parser {
       Expect(">");
       Array literal(t.dtype, t.shape,
                     {reinterpret_cast<const std::byte*>(raw->data()), raw->size()});
-      if (!HasOnlyElements(literal))
+      if (!HasValidElements(literal))
         Fail("literal has a byte that is not a valid element of its dtype");
       return literal;
     }
-    const std::string number = NumberText();
+    const std::string number = ReadNumberText();
     Expect(">");
     if (!IsComputable(t.dtype)) Fail("literals of this dtype are written in hex");
     int64_t i;
     uint64_t u;
     double d;
-    Array one;
+    Array element;
     // Try u64 first, because large values of it do not fit in an int64.
     if (t.dtype == DType::kU64 && absl::SimpleAtoi(number, &u))
-      one = Array::ScalarInt(t.dtype, static_cast<int64_t>(u));
+      element = Array::ScalarInt(t.dtype, static_cast<int64_t>(u));
     else if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i))
-      one = Array::ScalarInt(t.dtype, i);
+      element = Array::ScalarInt(t.dtype, i);
     else if (IsFloat(t.dtype) && absl::SimpleAtod(number, &d))
-      one = Array::Scalar(t.dtype, d);
+      element = Array::Scalar(t.dtype, d);
     else
       Fail("expected a number");
     // One number fills the literal, so a short text can ask for much memory. All such literals of a
@@ -439,7 +439,7 @@ class Parser {
     if ((filled_bytes_ += bytes) > limits_.attr_bytes)
       OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes,
                              " bytes"));
-    return ReadStrided(one, 0, Dims(t.rank(), 0), t.shape);
+    return ReadStrided(element, 0, Dims(t.rank(), 0), t.shape);
   }
 
   // `kind` is the kind that the table of ops states for the attribute, if it is known. It decides
@@ -448,19 +448,19 @@ class Parser {
     SkipSpace();
     if (pos_ >= text_.size()) Fail("expected a value");
     const char c = text_[pos_];
-    if (c == '"') return Quoted('"');
+    if (c == '"') return ReadQuoted('"');
     if (Accept("strings")) {
-      List("[", "]", [] {});
+      ReadList("[", "]", [] {});
       return std::vector<std::string>{};
     }
     if (Accept("bools")) {
       std::vector<bool> v;
-      List("[", "]", [&] { v.push_back(Integer() != 0); });
+      ReadList("[", "]", [&] { v.push_back(ReadInteger() != 0); });
       return v;
     }
     if (Accept("specs")) {
       std::vector<PartitionSpec> v;
-      List("[", "]", [&] { v.push_back(ReadSpec()); });
+      ReadList("[", "]", [&] { v.push_back(ReadSpec()); });
       return v;
     }
     if (NextIs("dense")) return ReadLiteral();
@@ -468,7 +468,7 @@ class Parser {
     if (c == '[') return ReadListAttr(kind);
     if (Accept("true")) return true;
     if (Accept("false")) return false;
-    const std::string word = NumberText();
+    const std::string word = ReadNumberText();
     if (auto dtype = ParseDType(word)) return *dtype;
     int64_t i;
     double d;
@@ -479,24 +479,24 @@ class Parser {
   AttrValue ReadListAttr(std::optional<AttrKind> kind) {
     std::vector<int64_t> ints;
     std::vector<std::string> strings;
-    List("[", "]", [&] {
+    ReadList("[", "]", [&] {
       SkipSpace();
       if (pos_ < text_.size() && text_[pos_] == '"')
-        strings.push_back(Quoted('"'));
+        strings.push_back(ReadQuoted('"'));
       else
-        ints.push_back(Integer());
+        ints.push_back(ReadInteger());
     });
     if (!strings.empty() && !ints.empty()) Fail("a list mixes strings and integers");
     if (!strings.empty() || (ints.empty() && kind == AttrKind::kStrings)) return strings;
     return ints;
   }
 
-  std::optional<PartitionSpec> SpecAfterType() {
+  std::optional<PartitionSpec> ReadOptionalSpec() {
     return NextIs("P") ? std::optional(ReadSpec()) : std::nullopt;
   }
   // Only a program's own arguments and results have names.
-  std::string NameAfterSpec(int depth) {
-    return depth == 0 && Accept("as") ? Quoted('"') : std::string();
+  std::string ReadOptionalName(int depth) {
+    return depth == 0 && Accept("as") ? ReadQuoted('"') : std::string();
   }
 
   // Reads a function: its params, declared results, scope and ops. A region (depth > 0) inherits
@@ -507,16 +507,16 @@ class Parser {
     if (depth > limits_.region_depth)
       OverLimit(absl::StrCat("regions nest deeper than ", limits_.region_depth));
     Expect("func");
-    const std::string name = Name();
+    const std::string name = ReadName();
     std::vector<std::pair<std::string, Type>> params;
     std::map<std::string, Value> env;
-    List("(", ")", [&] {
-      std::string id = ValueName();
+    ReadList("(", ")", [&] {
+      std::string id = ReadValueName();
       if (!env.emplace(id, Value()).second) Fail("value %" + id + " is defined twice");
       Expect(":");
       params.emplace_back(id, ReadType());
-      interface->in_shardings.push_back(SpecAfterType());
-      std::string name = NameAfterSpec(depth);
+      interface->in_shardings.push_back(ReadOptionalSpec());
+      std::string name = ReadOptionalName(depth);
       const bool numbered = std::all_of(
           id.begin(), id.end(), [](char c) { return std::isdigit(static_cast<unsigned char>(c)); });
       if (name.empty() && !numbered && id.size() < kValueNameMax) name = "%" + id;
@@ -526,10 +526,10 @@ class Parser {
     bool has_declared = false;
     if (Accept("->")) {
       has_declared = true;
-      List("(", ")", [&] {
+      ReadList("(", ")", [&] {
         declared.push_back(ReadType());
-        interface->out_shardings.push_back(SpecAfterType());
-        interface->out_names.push_back(NameAfterSpec(depth));
+        interface->out_shardings.push_back(ReadOptionalSpec());
+        interface->out_names.push_back(ReadOptionalName(depth));
       });
     }
     Scope scope = outer;
@@ -550,7 +550,7 @@ class Parser {
     const size_t last = token_;
     std::vector<Value> results;
     if (!NextIs("}")) {
-      do results.push_back(Lookup(env, ValueName()));
+      do results.push_back(Lookup(env, ReadValueName()));
       while (Accept(","));
     }
     Expect("}");
@@ -570,11 +570,11 @@ class Parser {
       OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
     if (NextIs("%")) {
-      do names.push_back(ValueName());
+      do names.push_back(ReadValueName());
       while (Accept(","));
       Expect("=");
     }
-    const std::string op_name = Name();
+    const std::string op_name = ReadName();
     const OpDef* def = FindOp(op_name);
     if (def == nullptr)
       Throw(MakeError(
@@ -582,11 +582,11 @@ class Parser {
           absl::StrCat("unknown op '", op_name, "' (", Here().ToString(), ")", SuggestOps(op_name),
                        " of op set ", kOpset, ", the op set of this build")));
     std::vector<Value> operands;
-    List("(", ")", [&] { operands.push_back(Lookup(*env, ValueName())); });
+    ReadList("(", ")", [&] { operands.push_back(Lookup(*env, ReadValueName())); });
     Attrs attrs;
     if (NextIs("{"))
-      List("{", "}", [&] {
-        const std::string attr = Name();
+      ReadList("{", "}", [&] {
+        const std::string attr = ReadName();
         std::optional<AttrKind> kind;
         for (const AttrSpec& s : def->attrs)
           if (s.name == attr) kind = s.kind;
@@ -602,8 +602,8 @@ class Parser {
     if (Accept("with")) {
       while (NextIs("func")) {
         Interface none;
-        const Scope around = ScopeAround(*def, regions.size(), b.scope());
-        regions.push_back(ReadFunction(around, depth + 1, &none));
+        const Scope region_scope = ScopeAround(*def, regions.size(), b.scope());
+        regions.push_back(ReadFunction(region_scope, depth + 1, &none));
         if (static_cast<int64_t>(regions.size()) > limits_.values_per_op)
           OverLimit(absl::StrCat(op_name, " has more than ", limits_.values_per_op, " regions"));
       }
@@ -612,8 +612,8 @@ class Parser {
     token_ = begin;
     if (!declared.empty()) CheckDeclared(declared, TypesOf(results), op_name);
     if (names.size() != results.size() && !names.empty())
-      Fail(
-          absl::StrCat(op_name, " has ", results.size(), " results, ", names.size(), " are named"));
+      Fail(absl::StrCat(op_name, " has ", results.size(), " results, but the text names ",
+                        names.size()));
     for (size_t r = 0; r < names.size(); ++r)
       if (!env->emplace(names[r], results[r]).second)
         Fail("value %" + names[r] + " is defined twice");

@@ -1,5 +1,5 @@
-// Fuzzes the text parser. Text of any bytes is either refused with a status, or the program can be
-// printed and read again with the same text and the same hash.
+// Fuzzes the text parser. A text of any bytes is refused with a status, or it is parsed. The parsed
+// program is printed and parsed again, which must give the same text and the same hash.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -22,7 +22,7 @@ absl::Status OverLimit(const Parts&... parts) {
   return MakeError(ErrorKind::kLimitExceeded, absl::StrCat("program: ", parts...));
 }
 
-absl::Status AtSite(absl::Status status, const Site& site) {
+absl::Status AnnotatedWithSite(absl::Status status, const Site& site) {
   return status.ok() || !site.valid() ? status : Annotate(status, site.ToString());
 }
 
@@ -33,7 +33,7 @@ class Verifier {
   // Checks one function and, through CheckOp, its regions. The bounds on depth, ops and mesh are
   // tested before any work that grows with them. `defined` tracks SSA order: an op may use only
   // values that came before it, and in the end every value has a definition.
-  absl::Status Check(const Function& f, int64_t depth) {
+  absl::Status CheckFunction(const Function& f, int64_t depth) {
     if (depth > limits_.region_depth)
       return OverLimit("regions nest deeper than ", limits_.region_depth);
     if ((ops_ += static_cast<int64_t>(f.ops.size())) > limits_.ops)
@@ -55,16 +55,16 @@ class Verifier {
     std::vector<bool> defined(f.types.size(), false);
     std::fill(defined.begin(), defined.begin() + f.num_params, true);
     for (size_t i = 0; i < f.ops.size(); ++i)
-      TESSERA_RETURN_IF_ERROR(AtSite(CheckOp(f, f.ops[i], &defined, depth), f.sites[i]));
+      TESSERA_RETURN_IF_ERROR(AnnotatedWithSite(CheckOp(f, f.ops[i], &defined, depth), f.sites[i]));
     for (size_t v = 0; v < defined.size(); ++v)
       if (!defined[v]) return Malformed(f, "value %", v, " has a type and no definition");
     for (ValueId v : f.results)
-      if (!Defined(v, defined)) return Malformed(f, "result %", v, " is not defined");
+      if (!IsDefined(v, defined)) return Malformed(f, "result %", v, " is not defined");
     return absl::OkStatus();
   }
 
  private:
-  static bool Defined(ValueId v, const std::vector<bool>& defined) {
+  static bool IsDefined(ValueId v, const std::vector<bool>& defined) {
     return v >= 0 && v < static_cast<ValueId>(defined.size()) && defined[v];
   }
 
@@ -83,7 +83,7 @@ class Verifier {
         return OverLimit("attribute ", name, " holds ", a->num_bytes(), " bytes");
     std::vector<Type> in;
     for (ValueId v : op.operands) {
-      if (!Defined(v, *defined))
+      if (!IsDefined(v, *defined))
         return Malformed(f, "operand %", v, " is not defined before its use");
       in.push_back(f.types[v]);
     }
@@ -93,13 +93,13 @@ class Verifier {
     ops_ += static_cast<int64_t>(op.regions.size());
     for (const FunctionRef& r : op.regions) {
       if (r == nullptr) return Malformed(f, "an op has an empty region");
-      TESSERA_RETURN_IF_ERROR(Check(*r, depth + 1));
+      TESSERA_RETURN_IF_ERROR(CheckFunction(*r, depth + 1));
     }
     absl::StatusOr<std::vector<Type>> out = InferTypes(*op.def, f.scope, in, op.attrs, op.regions);
     TESSERA_RETURN_IF_ERROR(out);
     if (out->size() != op.results.size())
-      return Malformed(f, ToAbsl(op.def->name), " has ", out->size(), " results, ",
-                       op.results.size(), " are given");
+      return Malformed(f, ToAbsl(op.def->name), " has ", out->size(),
+                       " results, but the program gives it ", op.results.size());
     for (size_t r = 0; r < out->size(); ++r) {
       const ValueId v = op.results[r];
       if (v < 0 || v >= static_cast<ValueId>(defined->size()) || (*defined)[v])
@@ -151,7 +151,7 @@ absl::Status CheckNames(const std::vector<std::string>& names, size_t values, co
 }  // namespace
 
 absl::Status VerifyFunction(const Function& f, const Limits& limits) {
-  return Verifier(limits).Check(f, 0);
+  return Verifier(limits).CheckFunction(f, 0);
 }
 
 absl::Status Verify(const Program& program, const Limits& limits) {

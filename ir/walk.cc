@@ -56,7 +56,7 @@ FunctionRef Extract(Function f, absl::Span<const ValueId> params,
       TESSERA_CHECK(v >= 0) << f.name << ": a param that is used is left out";
     }
     for (ValueId& v : op.results) v = add(v);
-    out->effects |= HasEffects(op);
+    out->has_effects |= HasEffects(op);
     out->ops.push_back(std::move(op));
     out->sites.push_back(f.sites[i]);
   }

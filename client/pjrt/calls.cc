@@ -51,7 +51,7 @@ void FindCallsAndOmissions(const ir::Function& f, const std::vector<ir::stablehl
     if (op.def->name == "debug_print") {
       const std::string& id = op.attrs.Str("format");
       *has_call |= FindCall(calls, id) != nullptr;
-      *has_omission |= id == ir::kTurnsLeftOut;
+      *has_omission |= id == ir::kIterationsLeftOut;
     }
     for (const ir::FunctionRef& region : op.regions)
       FindCallsAndOmissions(*region, calls, has_call, has_omission);

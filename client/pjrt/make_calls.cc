@@ -60,8 +60,8 @@ absl::Status MakeCalls(const CompiledProgram& compiled, const std::vector<tesser
   absl::Status status;  // the error of the first call that fails
   const auto call = [&](const std::string& id, absl::Span<const ir::Array> operands) {
     if (!status.ok()) return;
-    if (id == ir::kTurnsLeftOut) {
-      std::puts(absl::StrReplaceAll(ToAbsl(ir::kTurnsLeftOut),
+    if (id == ir::kIterationsLeftOut) {
+      std::puts(absl::StrReplaceAll(ToAbsl(ir::kIterationsLeftOut),
                                     {{"{}", absl::StrCat(operands[0].IntAt(0))}})
                     .c_str());
       std::fflush(stdout);

@@ -15,7 +15,7 @@ namespace tessera::internal {
 
 SentProgram SplitPrints(const ir::Program& program, const Site& site) {
   SentProgram out{program, nullptr, 0};
-  if (!program.entry->effects) return out;
+  if (!program.entry->has_effects) return out;
   const ir::FunctionRef runs = OrThrow(ir::DropRules(program.entry), site);
   const ir::PartialEvalResult split =
       OrThrow(ir::PartialEval(*runs, std::vector<bool>(runs->num_params, true), {},

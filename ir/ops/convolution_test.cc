@@ -118,7 +118,7 @@ TEST(ReduceWindow, CombinesTheElementsOfAWindowInOrder) {
   const Value x = b.Param(MakeType(DType::kF32, {5}));
   const Value zero = Constant(b, DType::kF32, 0);
   const WindowDimensions window = {{3}, {1}, {1}, {1}, {{0, 0}}};
-  EXPECT_EQ(window.places(), 3);
+  EXPECT_EQ(window.elements_per_window(), 3);
   const FunctionRef f =
       b.Build(ReduceWindow({x}, {zero}, BinaryFunction(DType::kF32, Second), window));
   EXPECT_EQ(RunOne(f, {Array::Of(DType::kF32, {5}, {1, 2, 3, 4, 5})}).ToString(), "[3, 4, 5]");

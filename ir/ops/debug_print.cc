@@ -87,7 +87,7 @@ constexpr OpDef kDebugPrint =
              .partition = Refused{"the client prints; programs that are sent have no debug_print"},
              .cost = NoCost,
              .eval = EvalPrint,
-             .effect = true});
+             .has_effect = true});
 
 }  // namespace
 }  // namespace ops

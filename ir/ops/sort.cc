@@ -229,8 +229,10 @@ Arrays EvalTopK(const EvalContext& c, absl::Span<const Array> in) {
 }
 
 SortRule SortToTopK(const Attrs& attrs) {
-  return {
-      .dimension = SortedDim(attrs), .descending = true, .first = attrs.Int("k"), .indices = true};
+  return {.dimension = SortedDim(attrs),
+          .descending = true,
+          .kept = attrs.Int("k"),
+          .returns_indices = true};
 }
 
 constexpr AttrSpec kTopKAttrs[] = {{"k", AttrKind::kInt}, {"dimension", AttrKind::kInt}};

@@ -530,7 +530,7 @@ absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max, con
                                   size, " bytes, ", expected, " were expected"));
   Array literal(dtype, std::move(shape),
                 {reinterpret_cast<const std::byte*>(proto.data().data()), proto.data().size()});
-  if (!HasOnlyElements(literal))
+  if (!HasValidElements(literal))
     return Malformed(absl::StrCat("a literal of type ", ToAbsl(DTypeName(dtype)),
                                   " has a byte that is not a valid element"));
   return literal;

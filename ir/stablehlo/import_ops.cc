@@ -322,7 +322,8 @@ Results EmitReduceWindow(const OpReader& op) {
   const size_t n = op.in.size() / 2;
   const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
   const FunctionRef f = op.Computation(0);
-  op.ChargeRepeatedOps(f, std::min(window.places(), kPlacesInTurnMax) * static_cast<int64_t>(n));
+  op.ChargeRepeatedOps(f, std::min(window.elements_per_window(), kWindowElementsInTurnMax) *
+                              static_cast<int64_t>(n));
   return ReduceWindow(op.FirstOperands(n), op.OperandsFrom(n), f, window);
 }
 Results ImportSelectAndScatter(const OpReader& op) {
@@ -330,7 +331,7 @@ Results ImportSelectAndScatter(const OpReader& op) {
   if (op.num_regions() != 2) op.Malformed("does not have two regions");
   const FunctionRef select = op.Inlined(0), scatter = op.Computation(1);
   const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
-  op.ChargeRepeatedOps(select, std::min(window.places(), kPlacesInTurnMax));
+  op.ChargeRepeatedOps(select, std::min(window.elements_per_window(), kWindowElementsInTurnMax));
   return {SelectAndScatter(op.in[0], op.in[1], op.in[2], select, scatter, window)};
 }
 // Returns whether `init` is a literal that changes nothing that is combined with it, not even -0.

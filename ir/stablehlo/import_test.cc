@@ -302,13 +302,13 @@ TEST(ImportTest, HostCallsBecomeParamsAndResults) {
   }
   EXPECT_EQ(asks.program.entry->num_params, 3);
   EXPECT_EQ(asks.program.entry->results.size(), 4);
-  EXPECT_FALSE(asks.program.entry->effects);
+  EXPECT_FALSE(asks.program.entry->has_effects);
   EXPECT_THAT(asks.callbacks, ElementsAre("0--0"));
   EXPECT_TRUE(asks.nested_calls.empty());
   const HostProgram nested = import("host_callback_late");
   EXPECT_TRUE(nested.calls.empty());
   EXPECT_EQ(nested.program.entry->num_params, 2);
-  EXPECT_TRUE(nested.program.entry->effects);
+  EXPECT_TRUE(nested.program.entry->has_effects);
   ASSERT_EQ(nested.nested_calls.size(), 1);
   EXPECT_EQ(nested.nested_calls[0].name, "0--1");
   EXPECT_EQ(nested.nested_calls[0].results.size(), 1);

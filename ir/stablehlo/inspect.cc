@@ -16,9 +16,10 @@ namespace tessera::ir::stablehlo {
 namespace {
 
 // Longer texts and lists are cut: an artifact may share one huge list among all its values.
-constexpr size_t kListMax = 4096;            // values; names of ops
-constexpr size_t kPartsMax = 64;             // dims, axes, meshes, entries of a dictionary
-constexpr size_t kShownMax = kValueNameMax;  // bytes of a text, give or take one part
+constexpr size_t kListMax = 4096;  // values; names of ops
+constexpr size_t kPartsMax = 64;   // dims, axes, meshes, entries of a dictionary
+// The bytes of a text, after which no further part is appended.
+constexpr size_t kShownMax = kValueNameMax;
 
 // Returns a text of the artifact in a form that can be shown.
 std::string Shown(std::string_view text) {

@@ -163,17 +163,17 @@ FunctionRef Dce(const Function& f, bool keep_params, std::vector<bool>* kept) {
 }
 
 FunctionRef DropEffects(FunctionRef f) {
-  if (!f->effects) return f;
+  if (!f->has_effects) return f;
   const auto out = std::make_shared<Function>(*f);
   out->ops.clear();
   out->sites.clear();
   for (size_t i = 0; i < f->ops.size(); ++i) {
-    if (f->ops[i].def->effect) continue;
+    if (f->ops[i].def->has_effect) continue;
     Op& op = out->ops.emplace_back(f->ops[i]);
     for (FunctionRef& region : op.regions) region = DropEffects(std::move(region));
     out->sites.push_back(f->sites[i]);
   }
-  out->effects = false;
+  out->has_effects = false;
   return out;
 }
 

@@ -37,8 +37,8 @@ class ExplicitFormFinder {
   ExplicitFormFinder(const ir::Function& f, const ir::Op& op, const std::vector<DimAxes>& operands,
                      const std::vector<DimAxes>& results)
       : f_(f), op_(op), operands_(operands), results_(results), scope_(f.scope) {
-    scope_.mesh =
-        f.scope.mesh.With(f.scope.mesh.AxesOfType(ir::AxisType::kAuto), ir::AxisType::kExplicit);
+    scope_.mesh = f.scope.mesh.WithAxisType(f.scope.mesh.AxesOfType(ir::AxisType::kAuto),
+                                            ir::AxisType::kExplicit);
   }
 
   // Returns the form with the operands at the shardings `at`, or nullopt if type inference refuses

@@ -170,7 +170,7 @@ int64_t ScratchBytesForSort(const Function& f, const Op& op) {
   int64_t bytes = 8;  // size of a key and its position
   for (int k = 0; k < rule.num_keys; ++k)
     if (ir::ByteWidth(f.types[op.operands[k]].dtype) > 4) bytes = 16;
-  const int64_t n = in.shape[rule.dimension], kept = rule.first.value_or(n);
+  const int64_t n = in.shape[rule.dimension], kept = rule.kept.value_or(n);
   const bool finds_first = rule.num_keys == 1 && kept <= std::min(kKeptMax, n / 8 / kThreadsMax);
   const int64_t elements = finds_first ? kThreadsMax * kept : in.num_elements();
   return Plus(Plus(bytes * elements, bytes * elements),

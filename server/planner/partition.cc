@@ -376,7 +376,8 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const F
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
     std::vector<std::string> names;
     for (const ir::MeshAxis& a : f.scope.mesh.axes) names.push_back(a.name);
-    Builder b({f.scope.mesh.With(names, ir::AxisType::kManual), /*check_vma=*/false}, f.name);
+    Builder b({f.scope.mesh.WithAxisType(names, ir::AxisType::kManual), /*check_vma=*/false},
+              f.name);
     std::vector<Value> params;
     for (int i = 0; i < f.num_params; ++i) {
       params.push_back(b.Param(ir::LocalType(f.types[i], s.shardings[i], f.scope.mesh)));

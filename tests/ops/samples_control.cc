@@ -291,7 +291,7 @@ void AddCases(std::vector<Sample>* rows) {
 // with collectives in branches, and with one axis that is left to the planner.
 void AddManual(std::vector<Sample>* rows) {
   const Scope outer = OnMesh();
-  const Scope inner{outer.mesh.With({"x", "y"}, AxisType::kManual)};
+  const Scope inner{outer.mesh.WithAxisType({"x", "y"}, AxisType::kManual)};
   const PartitionSpec rows_on_x{{{"x"}}, {}, {}, {}}, both{{{"x"}, {"y"}}, {}, {}, {}}, whole{};
   auto local = [](DType d, Dims shape, AxisSet varying) {
     Type t = MakeType(d, std::move(shape));
@@ -370,7 +370,7 @@ void AddManual(std::vector<Sample>* rows) {
                       .In(outer)
                       .Within(Reordered(8)));
   // This computation is Manual along x only; the planner decides about y.
-  const Scope partly{outer.mesh.With({"x"}, AxisType::kManual)};
+  const Scope partly{outer.mesh.WithAxisType({"x"}, AxisType::kManual)};
   rows->push_back(Make("manual_computation", "f64/partly", {Of(kF64, {4, 8})})
                       .With(attrs({rows_on_x}, {rows_on_x}, {"x"}, true))
                       .Region(Fn(partly, {local(kF64, {2, 8}, {"x"})},

@@ -56,7 +56,7 @@ Array Joined(const Type& type, const Shards& shards, const Mesh& mesh) {
 FunctionRef OnShards(const Sample& s) {
   const Mesh& mesh = s.scope.mesh;
   const AxisList all = AxesOf(mesh);
-  Builder b(Scope{mesh.With(all, AxisType::kAuto)}, "on_shards");
+  Builder b(Scope{mesh.WithAxisType(all, AxisType::kAuto)}, "on_shards");
   std::vector<Value> args;
   std::vector<PartitionSpec> in_specs, out_specs;
   for (const samples::Operand& o : s.operands) {

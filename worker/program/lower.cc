@@ -359,12 +359,12 @@ std::optional<std::vector<int>> Lowerer::LowerSort(const OpContext& ctx) {
   if (!options_.sort_scratch_bytes || sort.n > SortShape::kRowMax) return std::nullopt;
   sort.outer = ElementsBefore(shape, rule.dimension);
   sort.inner = ElementsFrom(shape, rule.dimension) / sort.n;
-  sort.kept = rule.first.value_or(sort.n);
+  sort.kept = rule.kept.value_or(sort.n);
   for (size_t i = 0; i < ctx.operands.size(); ++i)
     sort.dtypes.push_back(ctx.in(static_cast<int>(i)).dtype);
   sort.num_keys = rule.num_keys;
   sort.descending = rule.descending;
-  sort.has_indices = rule.indices;
+  sort.has_indices = rule.returns_indices;
   const std::vector<int> results = NewResults(ctx);
   std::vector<int> written = results;
   written.push_back(NewValue(ir::DType::kU8, options_.sort_scratch_bytes(sort)));

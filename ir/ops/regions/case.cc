@@ -208,12 +208,14 @@ void CasePartialEval(PartialEvalContext& c) {
   const Value index = c.known_in[0];
   const std::vector<Value> args = DropAbsent(absl::MakeConstSpan(c.known_in).subspan(1));
   std::vector<Value> got;
-  if (num_known + own.size() > 0 || std::any_of(known_branches.begin(), known_branches.end(),
-                                                [](const FunctionRef& f) { return f->effects; }))
+  if (num_known + own.size() > 0 ||
+      std::any_of(known_branches.begin(), known_branches.end(),
+                  [](const FunctionRef& f) { return f->has_effects; }))
     got = c.known_b.Emit(*c.op.def, WithIndex(index, args), c.op.attrs, known_branches);
   c.known_out = ScatterByMask(absl::MakeConstSpan(got).subspan(0, num_known), Flipped(force));
-  const bool effects = std::any_of(split.begin(), split.end(),
-                                   [](const PartialEvalResult& pe) { return pe.unknown->effects; });
+  const bool effects = std::any_of(split.begin(), split.end(), [](const PartialEvalResult& pe) {
+    return pe.unknown->has_effects;
+  });
   if (num_known == static_cast<int>(force.size()) && !effects) return;
 
   // The unknown part takes all residuals, then the unknown operands.

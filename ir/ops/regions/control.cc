@@ -31,11 +31,11 @@ void CallPartialEval(PartialEvalContext& c) {
   const DedupedResiduals deduped = DedupeResiduals(*pe.known, static_cast<int>(known_out.size()));
   const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
-  if (!deduped.known->results.empty() || deduped.known->effects)
+  if (!deduped.known->results.empty() || deduped.known->has_effects)
     known = c.known_b.Emit(*c.op.def, args, c.op.attrs, {deduped.known});
   for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = known[k];
 
-  if (pe.unknown->results.empty() && !pe.unknown->effects) return;
+  if (pe.unknown->results.empty() && !pe.unknown->has_effects) return;
   std::vector<Value> unknown_args;
   for (const DedupedResiduals::Source& s : deduped.sources)
     unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
@@ -164,7 +164,7 @@ void CheckpointPartialEval(PartialEvalContext& c) {
   for (size_t k = 0; k < kept.size(); ++k)
     if (used[body.num_params + k]) keep.push_back(static_cast<int>(known_out.size() + k));
   std::vector<Value> saved;
-  if (!keep.empty() || pe.known->effects) {
+  if (!keep.empty() || pe.known->has_effects) {
     const FunctionRef primal = walk::Reorder(*pe.known, walk::Iota(pe.known->num_params), keep);
     const std::vector<Value> out =
         c.known_b.Emit(*c.op.def, DropAbsent(c.known_in), c.op.attrs, {primal});

@@ -15,7 +15,7 @@ Value Formula::value() const {
   }
   return node_->value;
 }
-Value Formula::Beside(Value like) const {
+Value Formula::ValueLike(Value like) const {
   return is_number() ? FullLike(like, node_->number) : value();
 }
 
@@ -26,10 +26,10 @@ namespace {
 std::pair<Value, Value> EmitBoth(const Formula& x, const Formula& y) {
   if (x.is_number()) {
     const Value right = y.value();
-    return {x.Beside(right), right};
+    return {x.ValueLike(right), right};
   }
   const Value left = x.value();
-  return {left, y.Beside(left)};
+  return {left, y.ValueLike(left)};
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ using Specs = std::vector<PartitionSpec>;
 
 // Returns the scope of the body.
 Scope BodyScope(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
-  return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma, outer.mapped};
+  return {outer.mesh.WithAxisType(manual_axes, AxisType::kManual), check_vma, outer.mapped};
 }
 bool Contains(const AxisList& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
@@ -74,7 +74,7 @@ absl::Status CheckMeshAndAxes(const InferContext& c) {
       return ValueError(c, "axis '", a, "' is already manual in mesh ", mesh.ToString(),
                         "; a nested shard_map must name axes that are not yet manual");
     if (!seen.insert(a).second) return ValueError(c, "axis_names has axis '", a, "' twice");
-    if (c.scope.Mapped(a))
+    if (c.scope.FindMapped(a))
       return ValueError(c, "axis '", a, "' of mesh ", mesh.ToString(),
                         " can't be Manual under a vmap whose axis_name is '", a,
                         "'; give the vmap another axis_name");
@@ -428,12 +428,12 @@ void ManualPartialEval(PartialEvalContext& c) {
     out_specs.push_back(ResidualSpec(p, deduped.known->scope.mesh, known_types[k]));
   const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
-  if (!known_types.empty() || deduped.known->effects)
+  if (!known_types.empty() || deduped.known->has_effects)
     known = p.Emit(c.known_b, WithSingletonResults(*deduped.known, num_out, out_specs), args,
                    ElementsAt(p.in_specs, known_params), out_specs);
   for (int k = 0; k < num_out; ++k) c.known_out[known_out[k]] = known[k];
 
-  if (pe.unknown->results.empty() && !pe.unknown->effects) return;
+  if (pe.unknown->results.empty() && !pe.unknown->has_effects) return;
   std::vector<Value> unknown_args;
   std::vector<bool> singleton;
   Specs in_specs;

@@ -13,7 +13,7 @@
 
 namespace tessera::ir {
 
-int64_t WindowDimensions::places() const {
+int64_t WindowDimensions::elements_per_window() const {
   int64_t places = 1;
   for (const int64_t size : sizes)
     if (__builtin_mul_overflow(places, size, &places)) return std::numeric_limits<int64_t>::max();
@@ -85,7 +85,8 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
     xs[i] = Pad(xs[i], inits[i], low, high, interior);
     xs[i] = SlidingWindowView(xs[i], dims, sizes, strides, dilations);
   }
-  if (ops::ReductionBy(*computation) == nullptr && window.places() <= kPlacesInTurnMax)
+  if (ops::ReductionBy(*computation) == nullptr &&
+      window.elements_per_window() <= kWindowElementsInTurnMax)
     return CombineInTurn(xs, inits, computation, rank);
   return Reduce(std::move(xs), std::move(inits), std::move(computation), std::move(reduced));
 }

@@ -256,7 +256,7 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
       Join({Part(hoisted, num_hoisted_out, hoist.num_residuals),
             Part(operands, num_consts, static_cast<int>(operands.size()) - num_consts)});
   std::vector<Value> got;
-  if (!results.empty() || body->effects)
+  if (!results.empty() || body->has_effects)
     got = EmitScan(c.known_b, body, loop_operands, hoist.num_residuals, num_carry, l.length,
                    l.reverse);
 
@@ -283,7 +283,7 @@ void ScanPartialEval(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size(), c.out_types.size());
   const BodySplit split = SplitBody(*c.op.regions[0], l.carry0(), l.num_carry, c.known, c.options);
   const LoopResiduals residuals = EmitKnownLoop(c, l, split);
-  if (split.pe.unknown->results.empty() && !split.pe.unknown->effects) return;
+  if (split.pe.unknown->results.empty() && !split.pe.unknown->has_effects) return;
 
   // The params of the unknown body are its residuals, then the unknown params. The loop needs
   // constants, carries and slices in this order.

@@ -264,7 +264,7 @@ FunctionRef EffectsOfIteration(const HeldEffects& effects, int num_consts, const
   emit_if(And(is_last, some_left_out),
           function_without_results(unknown, TypesOf({left_out}),
                                    [](Builder& in, const std::vector<Value>& n) {
-                                     DebugPrint(in, std::string(kTurnsLeftOut), n);
+                                     DebugPrint(in, std::string(kIterationsLeftOut), n);
                                    }),
           {left_out});
   emit_if(Compare(index, count, "LT"), effects.pe.unknown, args);
@@ -275,7 +275,7 @@ FunctionRef EffectsOfIteration(const HeldEffects& effects, int num_consts, const
 // the effects.
 void HoldWhileEffects(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size());
-  if (c.op.regions[0]->effects)
+  if (c.op.regions[0]->has_effects)
     Throw(ErrorKind::kNotImplemented,
           "while_loop: cond_fun has an effect (debug_print), which is not implemented; print in "
           "body_fun instead");
@@ -299,7 +299,7 @@ void HoldWhileEffects(PartialEvalContext& c) {
 // If the predicate is known, the known side runs the loop on the known carries. The unknown side
 // runs the whole loop again, as under a checkpoint. Reference: JAX's _while_partial_eval.
 void WhilePartialEval(PartialEvalContext& c) {
-  if (c.options.hold_effects && (c.op.regions[0]->effects || c.op.regions[1]->effects))
+  if (c.options.hold_effects && (c.op.regions[0]->has_effects || c.op.regions[1]->has_effects))
     return HoldWhileEffects(c);
   const Layout l(c.op.attrs, c.in_types.size());
   const Function &predicate = *c.op.regions[0], &body = *c.op.regions[1];

@@ -25,11 +25,11 @@ absl::Status UnboundAxisError(std::string_view op, const Mesh& mesh, std::string
 }  // namespace
 
 AxisList MeshAxesAmong(const Scope& scope, AxisList axes) {
-  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) != nullptr; });
+  std::erase_if(axes, [&](const std::string& a) { return scope.FindMapped(a) != nullptr; });
   return axes;
 }
 AxisList MappedAxesAmong(const Scope& scope, AxisList axes) {
-  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) == nullptr; });
+  std::erase_if(axes, [&](const std::string& a) { return scope.FindMapped(a) == nullptr; });
   return axes;
 }
 
