@@ -47,7 +47,7 @@ struct State {
 
   void Assign(const std::string& assignment) {
     const size_t equals = assignment.find('=');
-    const int row = Find(assignment.substr(0, equals).c_str());
+    const int row = FindKnob(assignment.substr(0, equals).c_str());
     if (row < 0 || equals == std::string::npos) {
       fprintf(stderr, "TESSERA_FAKE: \"%s\" sets no knob; tests/fakes/knobs.def has them all\n",
               assignment.c_str());
@@ -56,7 +56,7 @@ struct State {
     values[row] = strtoll(assignment.c_str() + equals + 1, nullptr, 0);
   }
 
-  static int Find(const char* name) {
+  static int FindKnob(const char* name) {
     for (int i = 0; i < kNumKnobs; ++i) {
       if (strcmp(kRows[i].name, name) == 0) return i;
     }
@@ -82,12 +82,12 @@ void Set(Knob knob, int64_t value) {
   state.changed.notify_all();
 }
 
-void Count(Knob knob) {
+void Increment(Knob knob) {
   ++TheState().values[static_cast<int>(knob)];
-  Wake();
+  WakeWaiters();
 }
 
-bool Strikes(Knob knob) {
+bool CountDown(Knob knob) {
   std::atomic<int64_t>& left = TheState().values[static_cast<int>(knob)];
   int64_t value = left;
   while (value > 0 && !left.compare_exchange_weak(value, value - 1)) {
@@ -101,13 +101,13 @@ bool Await(std::chrono::milliseconds timeout, const std::function<bool()>& done)
   return state.changed.wait_until(lock, std::chrono::system_clock::now() + timeout, done);
 }
 
-void Wake() {
+void WakeWaiters() {
   State& state = TheState();
   { const std::lock_guard<std::mutex> lock(state.mutex); }
   state.changed.notify_all();
 }
 
-void Violation(const char* format, ...) {
+void ReportViolation(const char* format, ...) {
   char text[2048];
   va_list args;
   va_start(args, format);
@@ -132,14 +132,14 @@ using tessera::fakes::TheState;
 extern "C" {
 
 TESSERA_FAKE_EXPORT int tesseraFakeSet(const char* name, int64_t value) {
-  const int row = State::Find(name);
+  const int row = State::FindKnob(name);
   if (row < 0) return 0;
   tessera::fakes::Set(static_cast<Knob>(row), value);
   return 1;
 }
 
 TESSERA_FAKE_EXPORT int tesseraFakeAwait(const char* name, int64_t least, int64_t timeout_ms) {
-  const int row = State::Find(name);
+  const int row = State::FindKnob(name);
   if (row < 0) return -1;
   return tessera::fakes::Await(std::chrono::milliseconds(timeout_ms), [&] {
     return tessera::fakes::Get(static_cast<Knob>(row)) >= least;
@@ -147,7 +147,7 @@ TESSERA_FAKE_EXPORT int tesseraFakeAwait(const char* name, int64_t least, int64_
 }
 
 TESSERA_FAKE_EXPORT int64_t tesseraFakeGet(const char* name) {
-  const int row = State::Find(name);
+  const int row = State::FindKnob(name);
   return row < 0 ? -1 : tessera::fakes::Get(static_cast<Knob>(row));
 }
 

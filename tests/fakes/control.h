@@ -28,18 +28,19 @@ TESSERA_FAKE_EXPORT int64_t Get(Knob knob);
 TESSERA_FAKE_EXPORT void Set(Knob knob, int64_t value);
 
 // Increments a knob that counts events.
-TESSERA_FAKE_EXPORT void Count(Knob knob);
+TESSERA_FAKE_EXPORT void Increment(Knob knob);
 
 // Counts down a knob named *_at. Returns true for the event that must fail.
-TESSERA_FAKE_EXPORT bool Strikes(Knob knob);
+TESSERA_FAKE_EXPORT bool CountDown(Knob knob);
 
-// Waits until `done` returns true. Calls it at once, and again after every Set and every Wake.
-// Returns false if `done` has not returned true within `timeout`.
+// Await waits until `done` returns true. It calls `done` at once, and again after every Set and
+// every WakeWaiters. It returns false if `done` has not returned true within `timeout`.
 TESSERA_FAKE_EXPORT bool Await(std::chrono::milliseconds timeout,
                                const std::function<bool()>& done);
-TESSERA_FAKE_EXPORT void Wake();
+TESSERA_FAKE_EXPORT void WakeWaiters();
 
 // Reports a violation: ends the process, or records the text if violation_abort is 0.
-__attribute__((format(printf, 1, 2))) TESSERA_FAKE_EXPORT void Violation(const char* format, ...);
+__attribute__((format(printf, 1, 2))) TESSERA_FAKE_EXPORT void ReportViolation(const char* format,
+                                                                               ...);
 
 }  // namespace tessera::fakes

@@ -48,7 +48,7 @@ namespace {
 // NOLINTNEXTLINE(google-build-using-namespace): the fakes speak the library's names throughout.
 using namespace worker::cuda;
 
-// The contents of cublasLtMatmulAlgo_t, by which an algorithm is recognised later.
+// The contents of a cublasLtMatmulAlgo_t. cublasLtMatmul recognises an algorithm by them.
 struct Algorithm {
   uint64_t magic;
   uint64_t index;
@@ -148,8 +148,8 @@ struct Problem {
   uint64_t m, n, k;
 };
 
-const std::byte* At(const cublasLtMatrixLayoutOpaque_t& layout, int32_t op, const std::byte* base,
-                    int64_t batch, uint64_t row, uint64_t col) {
+const std::byte* ElementAddress(const cublasLtMatrixLayoutOpaque_t& layout, int32_t op,
+                                const std::byte* base, int64_t batch, uint64_t row, uint64_t col) {
   if (op == CUBLAS_OP_T) std::swap(row, col);
   const int64_t offset = batch * layout.batch_stride + static_cast<int64_t>(col) * layout.ld +
                          static_cast<int64_t>(row);
@@ -172,11 +172,11 @@ double Dot(const Problem& p, const std::byte* a, const std::byte* b, int64_t bat
   const bool rounds =
       p.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && Get(Knob::cublaslt_rounds) != 0;
   for (uint64_t l = 0; l < p.k; ++l) {
-    const double x = Read(p.a.type, At(p.a, p.desc.op_a, a, batch, i, l));
-    const double y = Read(p.b.type, At(p.b, p.desc.op_b, b, batch, l, j));
+    const double x = Read(p.a.type, ElementAddress(p.a, p.desc.op_a, a, batch, i, l));
+    const double y = Read(p.b.type, ElementAddress(p.b, p.desc.op_b, b, batch, l, j));
     wide += x * y;
-    const auto of_x = static_cast<float>(x), of_y = static_cast<float>(y);
-    narrow += rounds ? RoundedToTf32(of_x) * RoundedToTf32(of_y) : of_x * of_y;
+    const auto single_x = static_cast<float>(x), single_y = static_cast<float>(y);
+    narrow += rounds ? RoundedToTf32(single_x) * RoundedToTf32(single_y) : single_x * single_y;
   }
   return p.desc.compute == CUBLAS_COMPUTE_64F ? wide : narrow;
 }
@@ -185,7 +185,7 @@ void Multiply(const Problem& p, const std::byte* a, const std::byte* b, std::byt
   for (int64_t batch = 0; batch < p.d.batch_count; ++batch) {
     for (uint64_t j = 0; j < p.n; ++j) {
       for (uint64_t i = 0; i < p.m; ++i) {
-        auto* const to = const_cast<std::byte*>(At(p.d, CUBLAS_OP_N, d, batch, i, j));
+        auto* const to = const_cast<std::byte*>(ElementAddress(p.d, CUBLAS_OP_N, d, batch, i, j));
         Write(p.d.type, Dot(p, a, b, batch, i, j), to);
       }
     }
@@ -200,14 +200,14 @@ size_t BytesOf(const cublasLtMatrixLayoutOpaque_t& layout) {
   return static_cast<size_t>(last + 1) * WidthOf(layout.type);
 }
 
-bool Find(const char* what, const void* address, size_t bytes, uint64_t alignment, int device,
-          Place* place) {
+bool FindOperand(const char* what, const void* address, size_t bytes, uint64_t alignment,
+                 int device, Place* place) {
   const auto number = reinterpret_cast<uint64_t>(address);
   *place = FindDevice(device, number, bytes);
   if (place->data != nullptr && number % alignment == 0) return true;
-  Violation("cublasLtMatmul: %s: %zu bytes at %p, to be aligned to %" PRIu64
-            ", are not inside one live allocation of the device or not aligned",
-            what, bytes, address, alignment);
+  ReportViolation("cublasLtMatmul: %s: %zu bytes at %p, to be aligned to %" PRIu64
+                  ", are not inside one live allocation of the device or not aligned",
+                  what, bytes, address, alignment);
   return false;
 }
 
@@ -223,7 +223,7 @@ bool MakeProblem(const cublasLtMatmulDescOpaque_t& desc, const cublasLtMatrixLay
   const bool computes = by_f64 == (a.type == CUDA_R_64F) && by_f64 == (d.type == CUDA_R_64F) &&
                         by_f64 == (desc.scale == CUDA_R_64F);
   if (agree && computes) return true;
-  Violation("cuBLASLt: operands, result and computation do not agree");
+  ReportViolation("cuBLASLt: operands, result and computation do not agree");
   return false;
 }
 
@@ -269,8 +269,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld) {
   if (ld < static_cast<int64_t>(rows)) {
-    Violation("cublasLtMatrixLayoutCreate: %" PRIu64 " rows with a leading dimension of %" PRId64,
-              rows, ld);
+    ReportViolation("cublasLtMatrixLayoutCreate: %" PRIu64
+                    " rows with a leading dimension of %" PRId64,
+                    rows, ld);
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   *layout = new cublasLtMatrixLayoutOpaque_t{type, rows, cols, ld};
@@ -383,10 +384,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   Algorithm algorithm;
   memcpy(&algorithm, algo, sizeof algorithm);
   const cudaDataType scale = desc->scale;
-  const double one = Read(scale, static_cast<const std::byte*>(alpha));
-  const double zero = Read(scale, static_cast<const std::byte*>(beta));
-  if (algorithm.magic != kMagic || c != d || c_layout != d_layout || one != 1 || zero != 0) {
-    Violation("cublasLtMatmul: an algorithm, factors or operands that the plugin does not use");
+  const double alpha_value = Read(scale, static_cast<const std::byte*>(alpha));
+  const double beta_value = Read(scale, static_cast<const std::byte*>(beta));
+  if (algorithm.magic != kMagic || c != d || c_layout != d_layout || alpha_value != 1 ||
+      beta_value != 0) {
+    ReportViolation(
+        "cublasLtMatmul: an algorithm, factors or operands that the plugin does not use");
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (!MakeProblem(*desc, *a_layout, *b_layout, *d_layout, &problem)) {
@@ -394,14 +397,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   }
   Place a_place, b_place, d_place, scratch;
   const uint64_t alignment = algorithm.alignment;
-  if (!Find("a", a, BytesOf(problem.a), alignment, handle->device, &a_place) ||
-      !Find("b", b, BytesOf(problem.b), alignment, handle->device, &b_place) ||
-      !Find("d", d, BytesOf(problem.d), alignment, handle->device, &d_place)) {
+  if (!FindOperand("a", a, BytesOf(problem.a), alignment, handle->device, &a_place) ||
+      !FindOperand("b", b, BytesOf(problem.b), alignment, handle->device, &b_place) ||
+      !FindOperand("d", d, BytesOf(problem.d), alignment, handle->device, &d_place)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (algorithm.scratch_bytes > 0) {
     if (workspace_bytes < algorithm.scratch_bytes ||
-        !Find("scratch", workspace, algorithm.scratch_bytes, 256, handle->device, &scratch)) {
+        !FindOperand("scratch", workspace, algorithm.scratch_bytes, 256, handle->device,
+                     &scratch)) {
       return CUBLAS_STATUS_INVALID_VALUE;
     }
   }

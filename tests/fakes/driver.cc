@@ -24,7 +24,7 @@ struct CUmod_st {
   std::shared_ptr<fakes::Image> image;
   std::map<std::string, std::unique_ptr<CUfunc_st>> functions;  // guarded by modules_mutex
   std::atomic<bool> unloaded{false};
-  std::atomic<int> running{0};
+  std::atomic<int> kernels_enqueued{0};
 };
 
 struct CUfunc_st {
@@ -79,11 +79,11 @@ CUresult EnqueueCopy(CUstream stream, const char* name, Place to, Place from, si
 
 // Finds the device memory that a copy reads or writes. A wrong address ends the context, as it
 // would on a GPU.
-CUresult FindEnd(CUstream stream, const char* call, CUdeviceptr address, size_t bytes,
-                 Place* place) {
+CUresult FindDeviceEnd(CUstream stream, const char* call, CUdeviceptr address, size_t bytes,
+                       Place* place) {
   if (!IsDeviceAddress(address)) {
-    Violation("%s: %#llx is no address of a device", call,
-              static_cast<unsigned long long>(address));
+    ReportViolation("%s: %#llx is no address of a device", call,
+                    static_cast<unsigned long long>(address));
     return CUDA_ERROR_INVALID_VALUE;
   }
   *place = FindDevice(stream->context->device, address, bytes);
@@ -97,22 +97,24 @@ CUresult FindEnd(CUstream stream, const char* call, CUdeviceptr address, size_t 
 
 CUresult FindHostEnd(const char* call, const void* address, size_t bytes, Place* place) {
   if (IsDeviceAddress(reinterpret_cast<uint64_t>(address))) {
-    Violation("%s: %p is no address of the host", call, address);
+    ReportViolation("%s: %p is no address of the host", call, address);
     return CUDA_ERROR_INVALID_VALUE;
   }
   *place = FindPinned(address, bytes);
   if (place->data != nullptr) return CUDA_SUCCESS;
-  Violation("%s: %zu bytes at %p of the host are not pinned (allocate_host)", call, bytes, address);
+  ReportViolation("%s: %zu bytes at %p of the host are not pinned (allocate_host)", call, bytes,
+                  address);
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult Fill(CUstream stream, const char* call, CUdeviceptr to, size_t pitch, unsigned char value,
-              size_t width, size_t height) {
+CUresult EnqueueFill(CUstream stream, const char* call, CUdeviceptr to, size_t pitch,
+                     unsigned char value, size_t width, size_t height) {
   if (const CUresult result = CheckStream(stream, call)) return result;
   if (width == 0 || height == 0) return CUDA_SUCCESS;
   if (height > 1 && pitch < width) return CUDA_ERROR_INVALID_VALUE;
   Place place;
-  if (const CUresult result = FindEnd(stream, call, to, (height - 1) * pitch + width, &place)) {
+  if (const CUresult result =
+          FindDeviceEnd(stream, call, to, (height - 1) * pitch + width, &place)) {
     return result;
   }
   if (place.data == nullptr) return CUDA_SUCCESS;
@@ -126,13 +128,14 @@ CUresult Fill(CUstream stream, const char* call, CUdeviceptr to, size_t pitch, u
 
 // A kernel's launch, with device addresses replaced by host addresses, and the memory that it
 // holds.
-struct Bound {
+struct BoundLaunch {
   Launch launch;
   std::vector<Place> holds;
 };
 
 // Arguments are numbers or addresses. A number that looks like a device address is taken for one.
-CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* bound) {
+CUresult BindArguments(CUstream stream, const CUfunc_st& function, void** params,
+                       BoundLaunch* bound) {
   for (int i = 0; i < function.num_args; ++i) {
     uint64_t arg = 0;
     memcpy(&arg, params[i], sizeof arg);
@@ -155,7 +158,7 @@ CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* 
 
 // Returns the first bytes at each address argument of a kernel. The caller compares them later, to
 // see what the kernel has written.
-std::vector<std::vector<std::byte>> Beginnings(const Bound& bound) {
+std::vector<std::vector<std::byte>> FirstBytes(const BoundLaunch& bound) {
   constexpr size_t kLooked = 64;
   std::vector<std::vector<std::byte>> out;
   for (const Place& place : bound.holds) {
@@ -166,7 +169,7 @@ std::vector<std::vector<std::byte>> Beginnings(const Bound& bound) {
   return out;
 }
 
-void FlipWhatChanged(const Bound& bound, const std::vector<std::vector<std::byte>>& before) {
+void FlipChangedBit(const BoundLaunch& bound, const std::vector<std::vector<std::byte>>& before) {
   for (size_t p = 0; p < before.size(); ++p) {
     for (size_t i = 0; i < before[p].size(); ++i) {
       std::byte& now = bound.holds[p].data[i];
@@ -177,17 +180,17 @@ void FlipWhatChanged(const Bound& bound, const std::vector<std::vector<std::byte
   }
 }
 
-CUresult RunKernel(const CUfunc_st& function, const Bound& bound) {
-  if (Strikes(Knob::sticky_at)) return static_cast<CUresult>(Get(Knob::sticky_code));
-  if (Strikes(Knob::stall_at) && !Await(std::chrono::milliseconds(Get(Knob::gate_timeout_ms)),
-                                        [] { return Get(Knob::gate) > 0; })) {
+CUresult RunKernel(const CUfunc_st& function, const BoundLaunch& bound) {
+  if (CountDown(Knob::sticky_at)) return static_cast<CUresult>(Get(Knob::sticky_code));
+  if (CountDown(Knob::stall_at) && !Await(std::chrono::milliseconds(Get(Knob::gate_timeout_ms)),
+                                          [] { return Get(Knob::gate) > 0; })) {
     return CUDA_ERROR_LAUNCH_TIMEOUT;
   }
   const bool flips = Get(Knob::flip) > 0;
-  const auto before = flips ? Beginnings(bound) : std::vector<std::vector<std::byte>>();
+  const auto before = flips ? FirstBytes(bound) : std::vector<std::vector<std::byte>>();
   const CUresult result = function.module->image->Run(function.name, bound.launch);
-  if (flips) FlipWhatChanged(bound, before);
-  Count(Knob::kernels_run);
+  if (flips) FlipChangedBit(bound, before);
+  Increment(Knob::kernels_run);
   for (const Place& place : bound.holds) {
     if (!place.allocation->Intact()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   }
@@ -331,13 +334,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!initialized) return CUDA_ERROR_NOT_INITIALIZED;
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   *context = RetainContext(device);
-  return (*context)->sticky;
+  return (*context)->sticky_error;
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (ReleaseContext(device)) return CUDA_SUCCESS;
-  Violation("cuDevicePrimaryCtxRelease of device %d, which nobody retains", device);
+  ReportViolation("cuDevicePrimaryCtxRelease of device %d, which nobody retains", device);
   return CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -355,7 +358,7 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   if (const CUresult result = CheckContext()) return result;
-  *free = FreeBytes(CurrentContext()->device);
+  *free = NumFreeBytes(CurrentContext()->device);
   *total = static_cast<size_t>(Get(Knob::memory_bytes));
   return CUDA_SUCCESS;
 }
@@ -364,7 +367,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (const CUresult result = CheckContext()) return result;
   if (const CUresult result = CheckUncaptured("cuMemAlloc")) return result;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (Strikes(Knob::oom_at)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (CountDown(Knob::oom_at)) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = AllocateDevice(CurrentContext()->device, bytes);
   return *address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -374,8 +377,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = CheckUncaptured("cuMemFree")) return result;
   if (address == 0) return CUDA_SUCCESS;
   if (FreeDevice(CurrentContext()->device, address)) return CUDA_SUCCESS;
-  Violation("cuMemFree of %#llx, where no live allocation of device %d begins",
-            static_cast<unsigned long long>(address), CurrentContext()->device);
+  ReportViolation("cuMemFree of %#llx, where no live allocation of device %d begins",
+                  static_cast<unsigned long long>(address), CurrentContext()->device);
   return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -383,7 +386,7 @@ CUresult cuMemAllocHost_v2(void** address, size_t bytes) {
   if (const CUresult result = CheckContext()) return result;
   if (const CUresult result = CheckUncaptured("cuMemAllocHost")) return result;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (Strikes(Knob::oom_host_at)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (CountDown(Knob::oom_host_at)) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = AllocatePinned(bytes);
   return CUDA_SUCCESS;
 }
@@ -392,14 +395,14 @@ CUresult cuMemFreeHost(void* address) {
   if (const CUresult result = CheckContext()) return result;
   if (const CUresult result = CheckUncaptured("cuMemFreeHost")) return result;
   if (FreePinned(address)) return CUDA_SUCCESS;
-  Violation("cuMemFreeHost of %p, where no live pinned allocation begins", address);
+  ReportViolation("cuMemFreeHost of %p, where no live pinned allocation begins", address);
   return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
   if (const CUresult result = CheckContext()) return result;
   if (flags != CU_STREAM_NON_BLOCKING) {
-    Violation("a stream that waits for the default stream");
+    ReportViolation("a stream that waits for the default stream");
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (priority < -5 || priority > 0) return CUDA_ERROR_INVALID_VALUE;
@@ -464,7 +467,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CU
   if (const CUresult result = CheckStream(stream, kCall)) return result;
   Place target, source;
   if (const CUresult result = FindHostEnd(kCall, from, bytes, &source)) return result;
-  if (const CUresult result = FindEnd(stream, kCall, to, bytes, &target)) return result;
+  if (const CUresult result = FindDeviceEnd(stream, kCall, to, bytes, &target)) return result;
   if (target.data == nullptr) return CUDA_SUCCESS;
   return EnqueueCopy(stream, kCall, std::move(target), std::move(source), bytes);
 }
@@ -474,7 +477,7 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
   if (const CUresult result = CheckStream(stream, kCall)) return result;
   Place target, source;
   if (const CUresult result = FindHostEnd(kCall, to, bytes, &target)) return result;
-  if (const CUresult result = FindEnd(stream, kCall, from, bytes, &source)) return result;
+  if (const CUresult result = FindDeviceEnd(stream, kCall, from, bytes, &source)) return result;
   if (source.data == nullptr) return CUDA_SUCCESS;
   return EnqueueCopy(stream, kCall, std::move(target), std::move(source), bytes);
 }
@@ -483,23 +486,23 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
   static constexpr char kCall[] = "cuMemcpyDtoDAsync";
   if (const CUresult result = CheckStream(stream, kCall)) return result;
   if (to < from + bytes && from < to + bytes) {
-    Violation("%s: the two ranges overlap", kCall);
+    ReportViolation("%s: the two ranges overlap", kCall);
     return CUDA_ERROR_INVALID_VALUE;
   }
   Place target, source;
-  if (const CUresult result = FindEnd(stream, kCall, to, bytes, &target)) return result;
-  if (const CUresult result = FindEnd(stream, kCall, from, bytes, &source)) return result;
+  if (const CUresult result = FindDeviceEnd(stream, kCall, to, bytes, &target)) return result;
+  if (const CUresult result = FindDeviceEnd(stream, kCall, from, bytes, &source)) return result;
   if (target.data == nullptr || source.data == nullptr) return CUDA_SUCCESS;
   return EnqueueCopy(stream, kCall, std::move(target), std::move(source), bytes);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
-  return Fill(stream, "cuMemsetD8Async", to, bytes, value, bytes, 1);
+  return EnqueueFill(stream, "cuMemsetD8Async", to, bytes, value, bytes, 1);
 }
 
 CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
                            size_t height, CUstream stream) {
-  return Fill(stream, "cuMemsetD2D8Async", to, pitch, value, width, height);
+  return EnqueueFill(stream, "cuMemsetD2D8Async", to, pitch, value, width, height);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int num_options,
@@ -529,11 +532,11 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int nu
 
 CUresult cuModuleUnload(CUmodule module) {
   if (module->unloaded.exchange(true)) {
-    Violation("cuModuleUnload of a module that was unloaded");
+    ReportViolation("cuModuleUnload of a module that was unloaded");
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (const int running = module->running) {
-    Violation("cuModuleUnload while %d of its kernels are enqueued", running);
+  if (const int running = module->kernels_enqueued) {
+    ReportViolation("cuModuleUnload while %d of its kernels are enqueued", running);
     return CUDA_ERROR_INVALID_HANDLE;
   }
   return CUDA_SUCCESS;
@@ -541,7 +544,7 @@ CUresult cuModuleUnload(CUmodule module) {
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   if (module->unloaded) {
-    Violation("cuModuleGetFunction of a module that was unloaded");
+    ReportViolation("cuModuleGetFunction of a module that was unloaded");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   const std::optional<int> num_args = module->image->NumArgs(name);
@@ -595,7 +598,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         void** params, void** extra) {
   if (const CUresult result = CheckStream(stream, "cuLaunchKernel")) return result;
   if (function->module->unloaded) {
-    Violation("cuLaunchKernel of %s, whose module was unloaded", function->name.c_str());
+    ReportViolation("cuLaunchKernel of %s, whose module was unloaded", function->name.c_str());
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (function->module->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
@@ -605,24 +608,26 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
       grid_z > 65535 || shared_bytes > function->shared_bytes_max) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (Strikes(Knob::launch_error_at)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (CountDown(Knob::launch_error_at)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   int num_params = 0;
   while (params != nullptr && params[num_params] != nullptr) ++num_params;
   if (num_params != function->num_args) {
-    Violation("cuLaunchKernel of %s with %d arguments; it takes %d", function->name.c_str(),
-              num_params, function->num_args);
+    ReportViolation("cuLaunchKernel of %s with %d arguments; it takes %d", function->name.c_str(),
+                    num_params, function->num_args);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  auto bound = std::make_shared<Bound>();
+  auto bound = std::make_shared<BoundLaunch>();
   bound->launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, {}};
-  if (const CUresult result = Bind(stream, *function, params, bound.get())) return result;
-  if (stream->context->sticky != CUDA_SUCCESS) return CUDA_SUCCESS;  // Bind has ended the context
+  if (const CUresult result = BindArguments(stream, *function, params, bound.get())) return result;
+  if (stream->context->sticky_error != CUDA_SUCCESS)
+    return CUDA_SUCCESS;  // BindArguments has ended the context
   // Counts the launches and graphs that still need the module.
-  const std::shared_ptr<CUfunc_st> running(function, [](CUfunc_st* f) { --f->module->running; });
-  ++function->module->running;
+  const std::shared_ptr<CUfunc_st> enqueued(function,
+                                            [](CUfunc_st* f) { --f->module->kernels_enqueued; });
+  ++function->module->kernels_enqueued;
   std::vector<Place> holds = bound->holds;
   return Enqueue(stream, {"kernel", std::move(holds),
-                          [running, bound] { return RunKernel(*running, *bound); }});
+                          [enqueued, bound] { return RunKernel(*enqueued, *bound); }});
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
@@ -642,7 +647,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   if (exec->destroyed.exchange(true)) {
-    Violation("cuGraphExecDestroy of a graph that was destroyed");
+    ReportViolation("cuGraphExecDestroy of a graph that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   // A launch in progress keeps the nodes.

@@ -27,6 +27,6 @@ TESSERA_FAKE_EXPORT void SetInGroup(bool in_group);
 
 // Changes the number of enqueues that a library has promised to make on the stream later. Until
 // they are made, nobody else may enqueue on it.
-TESSERA_FAKE_EXPORT void Promise(worker::cuda::CUstream stream, int change);
+TESSERA_FAKE_EXPORT void ChangePromised(worker::cuda::CUstream stream, int change);
 
 }  // namespace tessera::fakes

@@ -19,8 +19,8 @@ constexpr uint64_t kTagMask = 0xff00'0000'0000'0000;
 constexpr int kDeviceShift = 44;
 constexpr size_t kAlignment = 256;
 
-// guard bytes on both sides of every allocation
-constexpr size_t kFence = 256;
+// The number of guard bytes on each side of an allocation.
+constexpr size_t kFenceBytes = 256;
 constexpr auto kFenceByte = std::byte{0xfe};
 // New memory is filled with a pattern, so that reading it before writing is noticed. Larger arenas
 // stay as the system gives them.
@@ -36,7 +36,7 @@ struct Heap {
   std::mutex mutex;
   std::map<int, Map> devices;
   std::map<int, uint64_t> next;  // offset of the next allocation, by device
-  std::map<int, size_t> used;
+  std::map<int, size_t> used_bytes;
   Map pinned;
 };
 Heap& TheHeap() {
@@ -54,7 +54,7 @@ Place FindIn(const Map& map, uint64_t address, size_t bytes) {
 }
 
 // Removes the allocation that starts at `address` from `map`.
-std::shared_ptr<Allocation> Take(Map& map, uint64_t address) {
+std::shared_ptr<Allocation> RemoveAllocation(Map& map, uint64_t address) {
   const auto it = map.find(address);
   if (it == map.end()) return nullptr;
   std::shared_ptr<Allocation> taken = std::move(it->second);
@@ -64,16 +64,16 @@ std::shared_ptr<Allocation> Take(Map& map, uint64_t address) {
 }
 
 void CheckFreed(const Allocation& allocation) {
-  if (const int users = allocation.users) {
-    Violation("memory at %#" PRIx64
-              " (%zu bytes) is freed while %d piece%s of enqueued work "
-              "use%s it",
-              allocation.address(), allocation.size(), users, users == 1 ? "" : "s",
-              users == 1 ? "s" : "");
+  if (const int users = allocation.num_users) {
+    ReportViolation("memory at %#" PRIx64
+                    " (%zu bytes) is freed while %d piece%s of enqueued work "
+                    "use%s it",
+                    allocation.address(), allocation.size(), users, users == 1 ? "" : "s",
+                    users == 1 ? "s" : "");
   }
   if (!allocation.Intact()) {
-    Violation("something was written outside the memory at %#" PRIx64 " (%zu bytes)",
-              allocation.address(), allocation.size());
+    ReportViolation("something was written outside the memory at %#" PRIx64 " (%zu bytes)",
+                    allocation.address(), allocation.size());
   }
 }
 
@@ -82,12 +82,12 @@ void CheckFreed(const Allocation& allocation) {
 Allocation::Allocation(int device, uint64_t address, size_t bytes)
     : device_(device),
       size_(bytes),
-      block_(static_cast<std::byte*>(aligned_alloc(kAlignment, RoundUp(bytes) + 2 * kFence))),
-      data_(block_ + kFence),
+      block_(static_cast<std::byte*>(aligned_alloc(kAlignment, RoundUp(bytes) + 2 * kFenceBytes))),
+      data_(block_ + kFenceBytes),
       address_(device < 0 ? reinterpret_cast<uint64_t>(data_) : address) {
   if (block_ == nullptr) abort();
-  std::fill_n(block_, kFence, kFenceByte);
-  std::fill_n(data_ + size_, kFence, kFenceByte);
+  std::fill_n(block_, kFenceBytes, kFenceByte);
+  std::fill_n(data_ + size_, kFenceBytes, kFenceByte);
   if (size_ <= kFilledMax) std::fill_n(data_, size_, kFreshByte);
 }
 
@@ -95,8 +95,8 @@ Allocation::~Allocation() { free(block_); }
 
 bool Allocation::Intact() const {
   const auto is_fence = [](std::byte byte) { return byte == kFenceByte; };
-  return std::all_of(block_, block_ + kFence, is_fence) &&
-         std::all_of(data_ + size_, data_ + size_ + kFence, is_fence);
+  return std::all_of(block_, block_ + kFenceBytes, is_fence) &&
+         std::all_of(data_ + size_, data_ + size_ + kFenceBytes, is_fence);
 }
 
 bool IsDeviceAddress(uint64_t address) { return (address & kTagMask) == kTag; }
@@ -105,7 +105,7 @@ uint64_t AllocateDevice(int device, size_t bytes) {
   Heap& heap = TheHeap();
   const std::lock_guard<std::mutex> lock(heap.mutex);
   const size_t limit = static_cast<size_t>(Get(Knob::memory_bytes));
-  size_t& used = heap.used[device];
+  size_t& used = heap.used_bytes[device];
   const size_t size = RoundUp(bytes);
   if (size < bytes || size > limit - std::min(limit, used)) return 0;
   uint64_t& next = heap.next[device];
@@ -122,19 +122,19 @@ bool FreeDevice(int device, uint64_t address) {
   std::shared_ptr<Allocation> taken;
   {
     const std::lock_guard<std::mutex> lock(heap.mutex);
-    taken = Take(heap.devices[device], address);
-    if (taken != nullptr) heap.used[device] -= RoundUp(taken->size());
+    taken = RemoveAllocation(heap.devices[device], address);
+    if (taken != nullptr) heap.used_bytes[device] -= RoundUp(taken->size());
   }
   if (taken == nullptr) return false;
   CheckFreed(*taken);
   return true;
 }
 
-size_t FreeBytes(int device) {
+size_t NumFreeBytes(int device) {
   Heap& heap = TheHeap();
   const std::lock_guard<std::mutex> lock(heap.mutex);
   const size_t limit = static_cast<size_t>(Get(Knob::memory_bytes));
-  return limit - std::min(limit, heap.used[device]);
+  return limit - std::min(limit, heap.used_bytes[device]);
 }
 
 void FreeAll(int device) {
@@ -143,7 +143,7 @@ void FreeAll(int device) {
   const std::lock_guard<std::mutex> lock(heap.mutex);
   freed.swap(heap.devices[device]);
   for (const auto& [address, allocation] : freed) allocation->freed = true;
-  heap.used[device] = 0;
+  heap.used_bytes[device] = 0;
 }
 
 void* AllocatePinned(size_t bytes) {
@@ -161,7 +161,7 @@ bool FreePinned(void* address) {
   std::shared_ptr<Allocation> taken;
   {
     const std::lock_guard<std::mutex> lock(heap.mutex);
-    taken = Take(heap.pinned, reinterpret_cast<uint64_t>(address));
+    taken = RemoveAllocation(heap.pinned, reinterpret_cast<uint64_t>(address));
   }
   if (taken == nullptr) return false;
   CheckFreed(*taken);

@@ -34,7 +34,7 @@ class Allocation {
   bool Intact() const;
 
   std::atomic<bool> freed{false};
-  std::atomic<int> users{0};  // number of pieces of work that are enqueued or run
+  std::atomic<int> num_users{0};  // number of pieces of work that are enqueued or run
 
  private:
   const int device_;
@@ -57,7 +57,8 @@ bool IsDeviceAddress(uint64_t address);
 uint64_t AllocateDevice(int device, size_t bytes);
 // Returns false if no allocation of the device begins at this address.
 bool FreeDevice(int device, uint64_t address);
-size_t FreeBytes(int device);
+// Returns the size of the device's memory that is not allocated.
+size_t NumFreeBytes(int device);
 // Frees everything that is allocated on the device, as the driver does when its context ends.
 void FreeAll(int device);
 

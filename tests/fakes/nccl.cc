@@ -74,7 +74,8 @@ class SoleUser {
     owned_ = comm->user.compare_exchange_strong(nobody, self);
     ok_ = owned_ || nobody == self;
     if (!ok_) {
-      Violation("%s on rank %d's communicator while another thread uses it", call, comm->rank);
+      ReportViolation("%s on rank %d's communicator while another thread uses it", call,
+                      comm->rank);
     }
   }
   ~SoleUser() {
@@ -92,7 +93,7 @@ class SoleUser {
   bool ok_ = false;
 };
 
-ncclResult_t LaunchNow(ncclComm_t comm, CUstream stream, const std::vector<Op>& ops) {
+ncclResult_t EnqueueLaunch(ncclComm_t comm, CUstream stream, const std::vector<Op>& ops) {
   std::vector<Place> holds;
   for (const Op& op : ops) {
     if (op.in.data != nullptr) holds.push_back(op.in);
@@ -108,13 +109,13 @@ ncclResult_t LaunchNow(ncclComm_t comm, CUstream stream, const std::vector<Op>& 
 
 ncclResult_t Launch(ncclComm_t comm, CUstream stream, const std::vector<Op>& ops) {
   const int64_t polls = Get(Knob::nccl_in_progress_polls);
-  if (polls == 0) return LaunchNow(comm, stream, ops);
-  Promise(stream, 1);
+  if (polls == 0) return EnqueueLaunch(comm, stream, ops);
+  ChangePromised(stream, 1);
   const std::lock_guard<std::mutex> lock(comm->mutex);
   comm->polls_left = polls;
   comm->deferred.push_back([=] {
-    Promise(stream, -1);
-    return LaunchNow(comm, stream, ops);
+    ChangePromised(stream, -1);
+    return EnqueueLaunch(comm, stream, ops);
   });
   return ncclInProgress;
 }
@@ -123,12 +124,12 @@ ncclResult_t Launch(ncclComm_t comm, CUstream stream, const std::vector<Op>& ops
 ncclResult_t CheckReady(ncclComm_t comm, const char* call) {
   const std::lock_guard<std::mutex> lock(comm->mutex);
   if (comm->destroyed) {
-    Violation("%s on a communicator that was destroyed or aborted", call);
+    ReportViolation("%s on a communicator that was destroyed or aborted", call);
     return ncclInvalidArgument;
   }
   if (comm->error != ncclSuccess) return comm->error;
   if (comm->state != State::kReady || comm->polls_left > 0) {
-    Violation("%s on rank %d's communicator, which is not ready", call, comm->rank);
+    ReportViolation("%s on rank %d's communicator, which is not ready", call, comm->rank);
     return ncclInvalidUsage;
   }
   return ncclSuccess;
@@ -139,8 +140,8 @@ bool FindBuffer(ncclComm_t comm, const char* call, const char* what, const void*
   if (bytes == 0) return true;
   *place = FindDevice(comm->device, reinterpret_cast<uint64_t>(address), bytes);
   if (place->data != nullptr) return true;
-  Violation("%s: %s: %zu bytes at %p are not inside one live allocation of device %d", call, what,
-            bytes, address, comm->device);
+  ReportViolation("%s: %s: %zu bytes at %p are not inside one live allocation of device %d", call,
+                  what, bytes, address, comm->device);
   return false;
 }
 
@@ -157,8 +158,8 @@ ncclResult_t Submit(ncclComm_t comm, CUstream stream, Op op, const void* in, siz
     return ncclInvalidArgument;
   }
   if (stream == nullptr || DeviceOf(stream) != comm->device || CurrentDevice() != comm->device) {
-    Violation("%s: the communicator is of device %d, the stream or the thread of another", call,
-              comm->device);
+    ReportViolation("%s: the communicator is of device %d, the stream or the thread of another",
+                    call, comm->device);
     return ncclInvalidUsage;
   }
   op.bytes = op.count * WidthOf(op.type);
@@ -180,7 +181,7 @@ void WaitForRanks(ncclComm_t comm, bool fails) {
     const uint32_t seen = segment.changes();
     {
       const Segment::Lock lock(&segment);
-      if (segment.NumIn(RankState::kJoined) == comm->num_ranks) break;
+      if (segment.NumRanksAtLeast(RankState::kJoined) == comm->num_ranks) break;
     }
     segment.WaitForChange(seen);
   }
@@ -208,14 +209,14 @@ ncclResult_t Join(ncclComm_t comm) {
     if (segment.num_ranks() == 0) segment.num_ranks() = comm->num_ranks;
     Member& member = segment.member(comm->rank);
     if (segment.num_ranks() != comm->num_ranks || member.state != RankState::kAbsent) {
-      Violation("ncclCommInitRank: rank %d of %d joins a communicator of %d ranks%s", comm->rank,
-                comm->num_ranks, segment.num_ranks(),
-                member.state != RankState::kAbsent ? ", where it is already" : "");
+      ReportViolation("ncclCommInitRank: rank %d of %d joins a communicator of %d ranks%s",
+                      comm->rank, comm->num_ranks, segment.num_ranks(),
+                      member.state != RankState::kAbsent ? ", where it is already" : "");
       return ncclInvalidUsage;
     }
     member = {RankState::kJoined, getpid(), comm->device};
   }
-  segment.Changed();
+  segment.NotifyChange();
   return ncclSuccess;
 }
 
@@ -224,12 +225,12 @@ void SetMember(ncclComm_t comm, RankState state) {
     const Segment::Lock lock(comm->segment.get());
     comm->segment->member(comm->rank).state = state;
   }
-  comm->segment->Changed();
+  comm->segment->NotifyChange();
 }
 
 bool AllFinalized(ncclComm_t comm) {
   const Segment::Lock lock(comm->segment.get());
-  return comm->segment->NumIn(RankState::kFinalized) == comm->num_ranks;
+  return comm->segment->NumRanksAtLeast(RankState::kFinalized) == comm->num_ranks;
 }
 
 // Returns the state of the communicator as its user sees it, and counts this as a poll. Must be
@@ -262,7 +263,7 @@ ncclResult_t Poll(ncclComm_t comm) {
 // Ends the operations that are in progress, which then release their buffers.
 void StopOperations(ncclComm_t comm) {
   comm->abort = true;
-  comm->segment->Changed();
+  comm->segment->NotifyChange();
 }
 
 }  // namespace
@@ -298,7 +299,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
     return ncclInvalidArgument;
   }
   if (config == nullptr || config->magic != NcclConfig().magic || config->blocking != 0) {
-    Violation("ncclCommInitRankConfig: the configuration is none, or blocks");
+    ReportViolation("ncclCommInitRankConfig: the configuration is none, or blocks");
     return ncclInvalidArgument;
   }
   if (CurrentDevice() < 0) return ncclUnhandledCudaError;
@@ -311,12 +312,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
   created->polls_left = Get(Knob::nccl_init_polls);
   created->segment = Segment::Open(id.internal);
   if (created->segment == nullptr) {
-    Violation("ncclCommInitRank: no communicator has this id, or all its ranks have joined");
+    ReportViolation("ncclCommInitRank: no communicator has this id, or all its ranks have joined");
     return ncclInvalidArgument;
   }
   if (const ncclResult_t result = Join(created)) return result;
   *comm = created;
-  std::thread(WaitForRanks, created, Strikes(Knob::nccl_init_error_at)).detach();
+  std::thread(WaitForRanks, created, CountDown(Knob::nccl_init_error_at)).detach();
   return ncclInProgress;
 }
 
@@ -325,7 +326,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (!user.ok()) return ncclInvalidUsage;
   const std::lock_guard<std::mutex> lock(comm->mutex);
   if (comm->destroyed) {
-    Violation("ncclCommGetAsyncError of a communicator that was destroyed or aborted");
+    ReportViolation("ncclCommGetAsyncError of a communicator that was destroyed or aborted");
     return ncclInvalidArgument;
   }
   *error = Poll(comm);
@@ -358,15 +359,16 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!user.ok()) return ncclInvalidUsage;
   const std::lock_guard<std::mutex> lock(comm->mutex);
   if (comm->destroyed) {
-    Violation("ncclCommDestroy of a communicator that was destroyed or aborted");
+    ReportViolation("ncclCommDestroy of a communicator that was destroyed or aborted");
     return ncclInvalidArgument;
   }
   const bool quiescent = comm->state == State::kRevoked
                              ? !comm->running
                              : comm->state == State::kFinalizing && comm->in_use.use_count() == 1;
   if (!quiescent) {
-    Violation("ncclCommDestroy of rank %d's communicator, which would wait: finalize it first",
-              comm->rank);
+    ReportViolation(
+        "ncclCommDestroy of rank %d's communicator, which would wait: finalize it first",
+        comm->rank);
     return ncclInvalidUsage;
   }
   comm->destroyed = true;
@@ -382,7 +384,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     const std::lock_guard<std::mutex> lock(comm->mutex);
     if (comm->destroyed) {
-      Violation("ncclCommAbort of a communicator that was destroyed or aborted");
+      ReportViolation("ncclCommAbort of a communicator that was destroyed or aborted");
       return ncclInvalidArgument;
     }
     comm->destroyed = true;
@@ -434,7 +436,7 @@ ncclResult_t ncclGroupStart() {
 // the first error is returned.
 ncclResult_t ncclGroupEnd() {
   if (group_depth == 0) {
-    Violation("ncclGroupEnd without ncclGroupStart");
+    ReportViolation("ncclGroupEnd without ncclGroupStart");
     return ncclInvalidUsage;
   }
   if (--group_depth > 0) return ncclSuccess;

@@ -27,9 +27,9 @@ void Advance(std::deque<Message>* queue, size_t bytes) {
   if (queue->front().bytes == 0) queue->pop_front();
 }
 
-class Progress {
+class ExchangeProgress {
  public:
-  Progress(Segment* segment, int rank, Queues sends, Queues receives)
+  ExchangeProgress(Segment* segment, int rank, Queues sends, Queues receives)
       : segment_(segment), rank_(rank), sends_(std::move(sends)), receives_(std::move(receives)) {}
 
   // Moves as much data as possible without waiting. Returns whether any data moved.
@@ -78,17 +78,17 @@ class Progress {
     self.sending = self.receiving = 0;
   }
 
-  bool Done() const {
+  bool IsDone() const {
     const auto empty = [](const auto& entry) { return entry.second.empty(); };
     return std::all_of(sends_.begin(), sends_.end(), empty) &&
            std::all_of(receives_.begin(), receives_.end(), empty);
   }
 
   // Reports each peer that is gone and for which this rank waits. Reports each peer only once.
-  void FindLost(const ExchangeEvents& events) {
+  void ReportLostPeers(const ExchangeEvents& events) {
     for (const Queues* queues : {&sends_, &receives_}) {
       for (const auto& [peer, queue] : *queues) {
-        if (queue.empty() || told_[peer]) continue;
+        if (queue.empty() || reported_lost_[peer]) continue;
         Member member;
         {
           const Segment::Lock lock(segment_);
@@ -98,14 +98,14 @@ class Progress {
                           : !IsAlive(member.process)          ? "has died"
                                                               : nullptr;
         if (how == nullptr) continue;
-        told_[peer] = true;
+        reported_lost_[peer] = true;
         events.lost(peer, how);
       }
     }
   }
 
   // Reports that the ranks have deadlocked. Reports it only once.
-  void FindDeadlock(const ExchangeEvents& events) {
+  void ReportDeadlock(const ExchangeEvents& events) {
     if (deadlocked_) return;
     uint32_t found = 1u << rank_;
     std::vector<int32_t> processes;  // the process of each rank in `found`
@@ -153,28 +153,28 @@ class Progress {
   Queues receives_;
   bool mismatched_ = false;
   bool deadlocked_ = false;
-  std::map<int, bool> told_;
+  std::map<int, bool> reported_lost_;
 };
 
 }  // namespace
 
 bool Exchange(Segment* segment, int rank, std::vector<Message> sends, std::vector<Message> receives,
               const ExchangeEvents& events) {
-  Progress progress(segment, rank, ByPeer(std::move(sends)), ByPeer(std::move(receives)));
-  while (!progress.Done()) {
+  ExchangeProgress progress(segment, rank, ByPeer(std::move(sends)), ByPeer(std::move(receives)));
+  while (!progress.IsDone()) {
     if (events.aborted()) {
       progress.Leave();
       return false;
     }
     const uint32_t seen = segment->changes();
     if (progress.Step(events)) {
-      segment->Changed();
+      segment->NotifyChange();
       continue;
     }
     segment->WaitForChange(seen);
     if (segment->changes() != seen) continue;
-    progress.FindLost(events);
-    progress.FindDeadlock(events);
+    progress.ReportLostPeers(events);
+    progress.ReportDeadlock(events);
   }
   return true;
 }

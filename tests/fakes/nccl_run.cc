@@ -42,13 +42,13 @@ std::string Describe(const Label& label) {
 using Parts = std::vector<std::vector<std::byte>>;
 
 // This rank's messages of a launch.
-struct Plan {
+struct LaunchMessages {
   std::vector<Message> sends, receives;
   // parts of the reduction, by operation; empty if the operation does not reduce
   std::vector<Parts> parts;
 };
 
-void AddCollective(ncclComm_t comm, const Op& op, Parts* parts, Plan* plan) {
+void AddCollectiveMessages(ncclComm_t comm, const Op& op, Parts* parts, LaunchMessages* messages) {
   Label label = {static_cast<uint32_t>(op.kind), op.type, op.reduction, op.count, 0};
   {
     const std::lock_guard<std::mutex> lock(comm->mutex);
@@ -59,19 +59,19 @@ void AddCollective(ncclComm_t comm, const Op& op, Parts* parts, Plan* plan) {
   for (int peer = 0; peer < comm->num_ranks; ++peer) {
     const size_t in_offset = op.kind == OpKind::kReduceScatter ? peer * op.bytes : 0;
     std::byte* const to = reduces ? (*parts)[peer].data() : op.out.data + peer * op.bytes;
-    plan->sends.push_back({peer, label, op.in.data + in_offset, op.bytes});
-    plan->receives.push_back({peer, label, to, op.bytes});
+    messages->sends.push_back({peer, label, op.in.data + in_offset, op.bytes});
+    messages->receives.push_back({peer, label, to, op.bytes});
   }
 }
 
-void AddPeer(ncclComm_t comm, const Op& op, Plan* plan) {
+void AddPeerMessage(ncclComm_t comm, const Op& op, LaunchMessages* messages) {
   Label label = {static_cast<uint32_t>(op.kind), op.type, 0, op.count, 0};
   const std::lock_guard<std::mutex> lock(comm->mutex);
   label.number = op.is_send ? comm->num_sent[op.peer]++ : comm->num_received[op.peer]++;
   if (op.is_send) {
-    plan->sends.push_back({op.peer, label, op.in.data, op.bytes});
+    messages->sends.push_back({op.peer, label, op.in.data, op.bytes});
   } else {
-    plan->receives.push_back({op.peer, label, op.out.data, op.bytes});
+    messages->receives.push_back({op.peer, label, op.out.data, op.bytes});
   }
 }
 
@@ -92,15 +92,15 @@ void WaitForAbort(ncclComm_t comm) {
 }
 
 // Applies the faults that the knobs ask for. Returns false if the operation ends with one.
-bool MeetFaults(ncclComm_t comm) {
+bool ApplyFaults(ncclComm_t comm) {
   const int64_t rank = Get(Knob::nccl_fault_rank);
   if (rank != -1 && rank != comm->rank) return true;
-  if (Strikes(Knob::nccl_die_at)) raise(SIGKILL);
-  if (Strikes(Knob::nccl_stall_at)) {
+  if (CountDown(Knob::nccl_die_at)) raise(SIGKILL);
+  if (CountDown(Knob::nccl_stall_at)) {
     WaitForAbort(comm);
     return false;
   }
-  if (Strikes(Knob::nccl_error_at)) {
+  if (CountDown(Knob::nccl_error_at)) {
     Fail(comm, static_cast<ncclResult_t>(Get(Knob::nccl_error)), "as the knob nccl_error_at says");
     WaitForAbort(comm);
     return false;
@@ -116,13 +116,13 @@ ExchangeEvents EventsOf(ncclComm_t comm) {
     Fail(comm, ncclRemoteError, "rank " + std::to_string(peer) + " " + how);
   };
   events.deadlocked = [comm](uint32_t ranks) {
-    Violation("rank %d waits for ever: the ranks (as bits) %#x wait for one another", comm->rank,
-              ranks);
+    ReportViolation("rank %d waits for ever: the ranks (as bits) %#x wait for one another",
+                    comm->rank, ranks);
     Fail(comm, ncclInternalError, "the ranks wait for one another");
   };
   events.mismatched = [comm](int peer, const Label& sent, const Label& expected) {
-    Violation("rank %d is at %s; rank %d is at %s", peer, Describe(sent).c_str(), comm->rank,
-              Describe(expected).c_str());
+    ReportViolation("rank %d is at %s; rank %d is at %s", peer, Describe(sent).c_str(), comm->rank,
+                    Describe(expected).c_str());
     Fail(comm, ncclInvalidUsage, "the ranks' operations differ");
   };
   return events;
@@ -140,25 +140,27 @@ void Fail(ncclComm_t comm, ncclResult_t error, const std::string& text) {
 void Run(ncclComm_t comm, const std::vector<Op>& ops) {
   if (comm->abort) return;
   if (comm->running.exchange(true)) {
-    Violation("two operations of rank %d's communicator run at the same time: order their streams",
-              comm->rank);
+    ReportViolation(
+        "two operations of rank %d's communicator run at the same time: order their streams",
+        comm->rank);
     return;
   }
-  if (MeetFaults(comm)) {
-    Plan plan;
-    plan.parts.resize(ops.size());
+  if (ApplyFaults(comm)) {
+    LaunchMessages messages;
+    messages.parts.resize(ops.size());
     for (size_t i = 0; i < ops.size(); ++i) {
-      ops[i].kind == OpKind::kPeer ? AddPeer(comm, ops[i], &plan)
-                                   : AddCollective(comm, ops[i], &plan.parts[i], &plan);
+      ops[i].kind == OpKind::kPeer
+          ? AddPeerMessage(comm, ops[i], &messages)
+          : AddCollectiveMessages(comm, ops[i], &messages.parts[i], &messages);
     }
-    const bool done = Exchange(comm->segment.get(), comm->rank, std::move(plan.sends),
-                               std::move(plan.receives), EventsOf(comm));
+    const bool done = Exchange(comm->segment.get(), comm->rank, std::move(messages.sends),
+                               std::move(messages.receives), EventsOf(comm));
     for (size_t i = 0; done && i < ops.size(); ++i) {
-      if (!plan.parts[i].empty()) Reduce(ops[i], plan.parts[i]);
+      if (!messages.parts[i].empty()) Reduce(ops[i], messages.parts[i]);
     }
   }
   comm->running = false;
-  Wake();
+  WakeWaiters();
 }
 
 }  // namespace tessera::fakes

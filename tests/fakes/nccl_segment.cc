@@ -40,7 +40,7 @@ constexpr char kPrefix[] = "tessera-fake-nccl-";
 
 // Removes names that killed processes have left. A name contains the id of the process that made
 // it.
-void Sweep() {
+void RemoveStaleNames() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, error)) {
     const std::string name = entry.path().filename();
@@ -51,7 +51,7 @@ void Sweep() {
 
 Registry& TheRegistry() {
   static auto* const registry = [] {
-    Sweep();
+    RemoveStaleNames();
     atexit([] {
       Registry& r = TheRegistry();
       const std::lock_guard<std::mutex> lock(r.mutex);
@@ -128,7 +128,7 @@ Segment::Lock::Lock(Segment* segment) : segment_(segment) {
 }
 Segment::Lock::~Lock() { pthread_mutex_unlock(&segment_->shared_->mutex); }
 
-int Segment::NumIn(RankState state) {
+int Segment::NumRanksAtLeast(RankState state) {
   int count = 0;
   for (int rank = 0; rank < num_ranks(); ++rank) count += member(rank).state >= state;
   return count;
@@ -141,7 +141,7 @@ void Segment::WaitForChange(uint32_t seen) {
   syscall(SYS_futex, &shared_->changes, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
-void Segment::Changed() {
+void Segment::NotifyChange() {
   ++shared_->changes;
   syscall(SYS_futex, &shared_->changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

@@ -77,14 +77,15 @@ class Segment {
   int32_t& num_ranks() { return shared_->num_ranks; }
   Member& member(int rank) { return shared_->members[rank]; }
   Mailbox& mailbox(int from, int to) { return shared_->mailboxes[from][to]; }
-  int NumIn(RankState state);
+  // Returns the number of ranks in this state or a later one.
+  int NumRanksAtLeast(RankState state);
   void Unlink();
 
   // WaitForChange waits until changes() is no longer `seen`, but only for a short while. It must
-  // not be called under the lock. Changed counts a change and wakes those who wait.
+  // not be called under the lock. NotifyChange counts a change and wakes those who wait.
   uint32_t changes() const { return shared_->changes.load(); }
   void WaitForChange(uint32_t seen);
-  void Changed();
+  void NotifyChange();
 
  private:
   struct Shared {

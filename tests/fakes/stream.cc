@@ -42,13 +42,13 @@ PrimaryContexts& ThePrimaryContexts() {
 // Changes the number of pieces of enqueued work that use the memory that this work holds.
 void AddUsers(const Work& work, int change) {
   for (const Place& place : work.holds) {
-    if (place.allocation != nullptr) place.allocation->users += change;
+    if (place.allocation != nullptr) place.allocation->num_users += change;
   }
 }
 
 // Runs one piece of work. If it fails or holds freed memory, its context ends.
-void Run(CUcontext context, const Work& work) {
-  if (context->sticky != CUDA_SUCCESS) return;
+void RunWork(CUcontext context, const Work& work) {
+  if (context->sticky_error != CUDA_SUCCESS) return;
   for (const Place& place : work.holds) {
     if (place.allocation != nullptr && place.allocation->freed) {
       EndContext(context, CUDA_ERROR_ILLEGAL_ADDRESS, work.name, "uses memory that was freed");
@@ -59,7 +59,7 @@ void Run(CUcontext context, const Work& work) {
   if (result != CUDA_SUCCESS) EndContext(context, result, work.name, "failed");
 }
 
-void Serve(CUstream stream) {
+void RunQueue(CUstream stream) {
   std::unique_lock<std::mutex> lock(stream->mutex);
   while (true) {
     stream->changed.wait(lock, [&] { return stream->closed || !stream->queue.empty(); });
@@ -68,7 +68,7 @@ void Serve(CUstream stream) {
     stream->queue.pop_front();
     stream->busy = true;
     lock.unlock();
-    Run(stream->context, work);
+    RunWork(stream->context, work);
     AddUsers(work, -1);
     work = {};
     lock.lock();
@@ -77,8 +77,8 @@ void Serve(CUstream stream) {
 }
 
 // Requires the lock of captures.
-void Spoil(Capture* capture, CUresult error) {
-  if (capture->invalid == CUDA_SUCCESS) capture->invalid = error;
+void Invalidate(Capture* capture, CUresult error) {
+  if (capture->failure == CUDA_SUCCESS) capture->failure = error;
 }
 
 bool Covers(const CapturePosition& position, const CapturePosition& other) {
@@ -96,7 +96,7 @@ void Merge(const CapturePosition& from, CapturePosition* into) {
 // work that the group has not launched. Otherwise returns success.
 CUresult CheckUngrouped(const char* call) {
   if (!thread_in_group) return CUDA_SUCCESS;
-  Violation(
+  ReportViolation(
       "%s between ncclGroupStart and ncclGroupEnd may wait for what the group has not "
       "launched",
       call);
@@ -130,7 +130,7 @@ CUcontext RetainContext(int device) {
     context = KeepNew<CUctx_st>();
     context->device = device;
   }
-  ++context->retained;
+  ++context->num_retained;
   return context;
 }
 
@@ -139,9 +139,9 @@ bool ReleaseContext(int device) {
   const std::lock_guard<std::mutex> lock(primary.mutex);
   CUcontext& context = primary.by_device[device];
   if (context == nullptr) return false;
-  if (--context->retained > 0) return true;
+  if (--context->num_retained > 0) return true;
   // The streams of the old context run nothing any more, and the next caller gets a new context.
-  context->sticky = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  context->sticky_error = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   context = nullptr;
   FreeAll(device);
   return true;
@@ -149,33 +149,34 @@ bool ReleaseContext(int device) {
 
 void EndContext(CUcontext context, CUresult error, const char* work, const char* why) {
   CUresult none = CUDA_SUCCESS;
-  if (!context->sticky.compare_exchange_strong(none, error)) return;
+  if (!context->sticky_error.compare_exchange_strong(none, error)) return;
   fprintf(stderr, "fake device %d: %s: %s: every later call answers error %u\n", context->device,
           work, why, error);
 }
 
 CUresult CheckContext() {
   if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  return current_context->sticky;
+  return current_context->sticky_error;
 }
 
 CUresult CheckStream(CUstream stream, const char* call) {
   if (const CUresult result = CheckContext()) return result;
   if (stream == nullptr) {
-    Violation("%s on the default stream, which waits for the others", call);
+    ReportViolation("%s on the default stream, which waits for the others", call);
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (stream->destroyed) {
-    Violation("%s on a stream that was destroyed", call);
+    ReportViolation("%s on a stream that was destroyed", call);
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (stream->context != current_context) {
-    Violation("%s on a stream of device %d by a thread whose context is of device %d", call,
-              stream->context->device, current_context->device);
+    ReportViolation("%s on a stream of device %d by a thread whose context is of device %d", call,
+                    stream->context->device, current_context->device);
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (stream->promised > 0) {
-    Violation("%s on a stream on which NCCL, whose call is in progress, has yet to enqueue", call);
+  if (stream->num_promised > 0) {
+    ReportViolation("%s on a stream on which NCCL, whose call is in progress, has yet to enqueue",
+                    call);
     return CUDA_ERROR_INVALID_HANDLE;
   }
   return CUDA_SUCCESS;
@@ -193,7 +194,7 @@ CUresult CheckUncaptured(const char* call) {
                                ? ours || thread_capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL
                                : ours && capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     if (!forbidden) continue;
-    Spoil(capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    Invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   return result;
@@ -202,13 +203,13 @@ CUresult CheckUncaptured(const char* call) {
 CUstream NewStream() {
   auto* const stream = KeepNew<CUstream_st>();
   stream->context = current_context;
-  std::thread(Serve, stream).detach();
+  std::thread(RunQueue, stream).detach();
   return stream;
 }
 
 CUresult DestroyStream(CUstream stream) {
   if (stream == nullptr || stream->destroyed.exchange(true)) {
-    Violation("cuStreamDestroy of a stream that was destroyed");
+    ReportViolation("cuStreamDestroy of a stream that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   {
@@ -224,7 +225,7 @@ CUresult QueryStream(CUstream stream) {
   if (const CUresult result = CheckUngrouped("cuStreamQuery")) return result;
   if (stream == nullptr) return CUDA_SUCCESS;
   if (stream->destroyed) {
-    Violation("cuStreamQuery of a stream that was destroyed");
+    ReportViolation("cuStreamQuery of a stream that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   const std::lock_guard<std::mutex> lock(stream->mutex);
@@ -236,7 +237,7 @@ CUresult Enqueue(CUstream stream, Work work) {
     Captures& captures = TheCaptures();
     const std::lock_guard<std::mutex> lock(captures.mutex);
     if (Capture* capture = stream->capture) {
-      if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+      if (capture->failure != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
       ++capture->positions[stream][stream];
       capture->nodes.push_back(std::move(work));
       return CUDA_SUCCESS;
@@ -260,7 +261,7 @@ CUevent NewEvent(bool timing) {
 
 CUresult DestroyEvent(CUevent event) {
   if (event == nullptr || event->destroyed.exchange(true)) {
-    Violation("cuEventDestroy of an event that was destroyed");
+    ReportViolation("cuEventDestroy of an event that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   return CUDA_SUCCESS;
@@ -271,19 +272,19 @@ CUresult DestroyEvent(CUevent event) {
 // point. It also runs if the context has ended, so that nobody waits for the point for ever.
 CUresult RecordEvent(CUevent event, CUstream stream) {
   if (event->destroyed) {
-    Violation("cuEventRecord of an event that was destroyed");
+    ReportViolation("cuEventRecord of an event that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (event->context != stream->context) {
-    Violation("cuEventRecord of an event of device %d on a stream of device %d",
-              event->context->device, stream->context->device);
+    ReportViolation("cuEventRecord of an event of device %d on a stream of device %d",
+                    event->context->device, stream->context->device);
     return CUDA_ERROR_INVALID_HANDLE;
   }
   Captures& captures = TheCaptures();
   {
     const std::lock_guard<std::mutex> lock(captures.mutex);
     if (Capture* capture = stream->capture) {
-      if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+      if (capture->failure != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
       const std::lock_guard<std::mutex> event_lock(event->mutex);
       event->capture = capture;
       event->position = capture->positions[stream];
@@ -316,7 +317,7 @@ CUresult RecordEvent(CUevent event, CUstream stream) {
 // an event from outside.
 CUresult WaitEvent(CUstream stream, CUevent event) {
   if (event->destroyed) {
-    Violation("cuStreamWaitEvent for an event that was destroyed");
+    ReportViolation("cuStreamWaitEvent for an event that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   std::shared_ptr<Point> point;
@@ -330,8 +331,8 @@ CUresult WaitEvent(CUstream stream, CUevent event) {
       if (stream->capture == nullptr) {
         stream->capture = event->capture;
       } else if (stream->capture != event->capture) {
-        Spoil(stream->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        Spoil(event->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        Invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        Invalidate(event->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
       }
       Merge(event->position, &stream->capture->positions[stream]);
@@ -339,7 +340,7 @@ CUresult WaitEvent(CUstream stream, CUevent event) {
     }
     if (stream->capture != nullptr) {
       if (point == nullptr) return CUDA_SUCCESS;
-      Spoil(stream->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+      Invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
       return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
   }
@@ -352,11 +353,11 @@ CUresult WaitEvent(CUstream stream, CUevent event) {
 
 CUresult QueryEvent(CUevent event) {
   if (event->destroyed) {
-    Violation("cuEventQuery of an event that was destroyed");
+    ReportViolation("cuEventQuery of an event that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (const CUresult result = CheckUncaptured("cuEventQuery")) return result;
-  if (event->context->sticky != CUDA_SUCCESS) return event->context->sticky;
+  if (event->context->sticky_error != CUDA_SUCCESS) return event->context->sticky_error;
   const std::lock_guard<std::mutex> lock(event->mutex);
   if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   return event->point == nullptr || event->point->reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -396,7 +397,7 @@ CUresult EndCapture(CUstream stream, CUgraph* graph) {
   }
   std::vector<Work> nodes = std::move(capture->nodes);
   capture->nodes.clear();
-  if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (capture->failure != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (!joined) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   *graph = new CUgraph_st{std::move(nodes)};
   return CUDA_SUCCESS;
@@ -408,7 +409,7 @@ CUstreamCaptureMode ExchangeCaptureMode(CUstreamCaptureMode mode) {
 
 CUresult LaunchGraph(CUgraphExec exec, CUstream stream) {
   if (exec->destroyed) {
-    Violation("cuGraphLaunch of a graph that was destroyed");
+    ReportViolation("cuGraphLaunch of a graph that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   Work work = {"graph", {}, nullptr};
@@ -416,8 +417,8 @@ CUresult LaunchGraph(CUgraphExec exec, CUstream stream) {
     work.holds.insert(work.holds.end(), node.holds.begin(), node.holds.end());
   }
   work.run = [context = stream->context, nodes = exec->nodes] {
-    for (const Work& node : *nodes) Run(context, node);
-    Count(Knob::graphs_run);
+    for (const Work& node : *nodes) RunWork(context, node);
+    Increment(Knob::graphs_run);
     return CUDA_SUCCESS;
   };
   return Enqueue(stream, std::move(work));
@@ -437,6 +438,6 @@ int CurrentDevice() { return current_context == nullptr ? -1 : current_context->
 
 void SetInGroup(bool in_group) { thread_in_group = in_group; }
 
-void Promise(CUstream stream, int change) { stream->promised += change; }
+void ChangePromised(CUstream stream, int change) { stream->num_promised += change; }
 
 }  // namespace tessera::fakes

@@ -57,7 +57,7 @@ struct Capture {
   CUstream origin = nullptr;
   std::thread::id thread;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  CUresult invalid = CUDA_SUCCESS;  // reason why the capture will fail
+  CUresult failure = CUDA_SUCCESS;  // reason why the capture will fail
   std::vector<Work> nodes;
   std::map<CUstream, CapturePosition> positions;  // positions of the streams that take part
 };
@@ -68,8 +68,8 @@ namespace tessera::worker::cuda {
 
 struct CUctx_st {
   int device = 0;
-  std::atomic<CUresult> sticky{CUDA_SUCCESS};
-  int retained = 0;  // guarded by the lock of the primary contexts
+  std::atomic<CUresult> sticky_error{CUDA_SUCCESS};
+  int num_retained = 0;  // guarded by the lock of the primary contexts
 };
 
 struct CUstream_st {
@@ -81,7 +81,7 @@ struct CUstream_st {
   bool busy = false;
   std::atomic<bool> destroyed{false};
   // number of enqueues that a library has promised and not made yet
-  std::atomic<int> promised{0};
+  std::atomic<int> num_promised{0};
   fakes::Capture* capture = nullptr;  // guarded by the lock of the captures
 };
 
