@@ -12,9 +12,9 @@ namespace tessera::shard_maps {
 namespace {
 
 std::string NameOfAxis(const Program& p, int axis) {
-  return axis == kNowhere ? "nowhere" : p.mesh[axis].name;
+  return axis == kUnknownAxis ? "nowhere" : p.mesh[axis].name;
 }
-ir::AxisList Names(const Program& p, const Axes& axes) {
+ir::AxisList NamesOfAxes(const Program& p, const Axes& axes) {
   ir::AxisList names;
   for (const int a : axes) names.push_back(NameOfAxis(p, a));
   return names;
@@ -26,7 +26,7 @@ Prefix<PartitionSpec> ListOf(const Program& p, const std::vector<Spec>& specs) {
   return list;
 }
 // Returns the in_specs of a function whose only argument is a list of arrays.
-Prefix<PartitionSpec> ArgumentOf(const Program& p, const std::vector<Spec>& specs) {
+Prefix<PartitionSpec> InSpecsOf(const Program& p, const std::vector<Spec>& specs) {
   Prefix<PartitionSpec> argument;
   argument.kind = Prefix<PartitionSpec>::kList;
   argument.children.emplace_back("", ListOf(p, specs));
@@ -41,13 +41,14 @@ Prefix<T> ListOf(const std::vector<std::optional<T>>& leaves) {
   return list;
 }
 
-class Builder {
+class BodyTracer {
  public:
-  Builder(const Program& p, bool check_vma) : p_(p), check_vma_(check_vma), env_(p.values.size()) {}
+  BodyTracer(const Program& p, bool check_vma)
+      : p_(p), check_vma_(check_vma), env_(p.types.size()) {}
 
   Arrays Call(const Body& body, const Arrays& params) {
-    for (size_t i = 0; i < params.size(); ++i) Set(body.params[i], params[i]);
-    for (const Step& s : body.steps) Do(s);
+    for (size_t i = 0; i < params.size(); ++i) CheckAndSet(body.params[i], params[i]);
+    for (const Step& s : body.steps) RunStep(s);
     Arrays out;
     for (const int id : body.results) out.push_back(env_[id]);
     return out;
@@ -56,26 +57,26 @@ class Builder {
   // making them.
   void MakeConstants(const Body& body) {
     for (const Step& s : body.steps) {
-      if (s.what == Do::kConstant && !s.ints.empty())
+      if (s.kind == StepKind::kConstant && !s.ints.empty())
         constants_[s.out[0]] = array(s.numbers, s.ints);
       for (const Body& inner : s.bodies) MakeConstants(inner);
     }
   }
 
  private:
-  void Set(int id, const Array& x) {
-    const ValueType& want = p_.values[id];
+  void CheckAndSet(int id, const Array& x) {
+    const ValueType& expected = p_.types[id];
     ir::AxisSet varying;
     for (size_t a = 0; a < p_.mesh.size(); ++a)
-      if (check_vma_ && (want.varying >> a & 1)) varying.insert(p_.mesh[a].name);
+      if (check_vma_ && (expected.varying >> a & 1)) varying.insert(p_.mesh[a].name);
     const Type& type = x.type();
     if (p_.fault == Fault::kNone &&
-        (type.dtype != kF64 || type.shape != want.shape || type.varying != varying ||
+        (type.dtype != kF64 || type.shape != expected.shape || type.varying != varying ||
          !type.unreduced.empty() || !type.reduced.empty()))
       throw std::logic_error(absl::StrCat("v", id, " is a ", type.ToString()));
     env_[id] = x;
   }
-  void Do(const Step& s);
+  void RunStep(const Step& s);
 
   const Program& p_;
   const bool check_vma_;
@@ -85,12 +86,12 @@ class Builder {
 
 // Performs one step with the SDK's functions and checks the type of its result. Where the SDK has
 // two ways to write a step, such as ppermute and pshuffle, the seed decides which one is used.
-void Builder::Do(const Step& s) {
-  using enum shard_maps::Do;
+void BodyTracer::RunStep(const Step& s) {
+  using enum StepKind;
   const auto x = [&](size_t i = 0) -> const Array& { return env_[s.in[i]]; };
   const auto number = [&] { return s.numbers[0]; };
   const int dim = s.ints.empty() ? 0 : static_cast<int>(s.ints[0]);
-  const lax::AxisNames axes(Names(p_, s.axes));
+  const lax::AxisNames axes(NamesOfAxes(p_, s.axes));
   const auto index = [&] { return lax::axis_index(axes); };
   const auto starts = [&](const Array& at) {
     std::vector<Arg> all(x().rank(), Arg(0));
@@ -98,7 +99,7 @@ void Builder::Do(const Step& s) {
     return all;
   };
   // Returns a body as a function of a list of arrays.
-  const auto call = [&](size_t body) {
+  const auto body_function = [&](size_t body) {
     return [this, &s, body](const Arrays& params) { return Call(s.bodies[body], params); };
   };
   const auto operands = [&](size_t from) {
@@ -106,11 +107,11 @@ void Builder::Do(const Step& s) {
     for (size_t i = from; i < s.in.size(); ++i) all.push_back(x(i));
     return all;
   };
-  const auto set = [&](const Array& y) { Set(s.out[0], y); };
+  const auto set = [&](const Array& y) { CheckAndSet(s.out[0], y); };
   const auto set_all = [&](const Arrays& ys) {
-    for (size_t i = 0; i < s.out.size(); ++i) Set(s.out[i], ys.at(i));
+    for (size_t i = 0; i < s.out.size(); ++i) CheckAndSet(s.out[i], ys.at(i));
   };
-  switch (s.what) {
+  switch (s.kind) {
     case kConstant:
       // A constant of rank 0 is a number in C++; others are arrays from outside.
       return set(s.ints.empty() ? lax::full({}, number(), kF64) : constants_.at(s.out[0]));
@@ -228,7 +229,7 @@ void Builder::Do(const Step& s) {
       }
       return set(lax::ppermute(x(), axes, pairs));
     }
-    case kFrom:
+    case kPbroadcast:
       return set(lax::pbroadcast(x(), axes, s.ints[0]));
     case kAxisIndex:
       return set(index().astype(kF64));
@@ -249,8 +250,10 @@ void Builder::Do(const Step& s) {
         all.insert(all.end(), ys.begin(), ys.end());
         return set_all(all);
       }
-      const auto alone = [&](const Array& carry, NoneType) { return step(carry, Array()); };
-      const auto [carry, ys] = scan(alone, x(), None, options);
+      const auto step_without_element = [&](const Array& carry, NoneType) {
+        return step(carry, Array());
+      };
+      const auto [carry, ys] = scan(step_without_element, x(), None, options);
       Arrays all = {carry};
       all.insert(all.end(), ys.begin(), ys.end());
       return set_all(all);
@@ -264,16 +267,19 @@ void Builder::Do(const Step& s) {
           x()));
     case kBranch: {
       if (s.numbers.size() == 1) {
-        return set_all(cond(lax::gt(x(), number()), call(1), call(0), operands(1)));
+        return set_all(
+            cond(lax::gt(x(), number()), body_function(1), body_function(0), operands(1)));
       }
       const Array first = lax::gt(x(), number()).astype(kS32);
       const Array second = lax::gt(x(), s.numbers[1]).astype(kS32);
-      return set_all(switch_(first + second, std::tuple(call(0), call(1), call(2)), operands(1)));
+      return set_all(switch_(first + second,
+                             std::tuple(body_function(0), body_function(1), body_function(2)),
+                             operands(1)));
     }
     case kJit:
-      return set_all(jit(call(0))(operands(0)));
+      return set_all(jit(body_function(0))(operands(0)));
     case kCheckpoint:
-      return set_all(checkpoint(call(0))(operands(0)));
+      return set_all(checkpoint(body_function(0))(operands(0)));
     case kVmap: {
       std::vector<std::optional<int>> dims;
       for (size_t i = 0; i < s.in.size(); ++i) {
@@ -287,7 +293,8 @@ void Builder::Do(const Step& s) {
       in_axes.children.emplace_back("", ListOf(dims));
       VmapOptions options;
       if (!s.axes.empty()) options.axis_name = NameOfAxis(p_, s.axes[0]);
-      return set_all(vmap(call(0), in_axes, static_cast<int>(s.ints.back()), options)(operands(0)));
+      return set_all(
+          vmap(body_function(0), in_axes, static_cast<int>(s.ints.back()), options)(operands(0)));
     }
     case kConstrain:
       return set(lax::with_sharding_constraint(x(), SpecOf(p_, s.specs[0])));
@@ -296,10 +303,10 @@ void Builder::Do(const Step& s) {
     case kNested: {
       ir::AxisList rest;
       for (size_t a = 0; a < p_.mesh.size(); ++a)
-        if ((p_.all() & ~p_.manual) >> a & 1) rest.push_back(p_.mesh[a].name);
+        if ((p_.mesh_axes() & ~p_.manual) >> a & 1) rest.push_back(p_.mesh[a].name);
       const std::vector<Spec> in_specs(s.specs.begin(), s.specs.end() - 1);
       const auto inner =
-          shard_map(call(0), Mesh(), ArgumentOf(p_, in_specs), ListOf(p_, {s.specs.back()}),
+          shard_map(body_function(0), Mesh(), InSpecsOf(p_, in_specs), ListOf(p_, {s.specs.back()}),
                     {.axis_names = rest, .check_vma = check_vma_});
       return set_all(inner(operands(0)));
     }
@@ -322,27 +329,27 @@ Mesh MeshOf(const Program& p) {
 }
 PartitionSpec SpecOf(const Program& p, const Spec& spec) {
   PartitionSpec out;
-  for (const Axes& axes : spec) out.dims.push_back(Names(p, axes));
+  for (const Axes& axes : spec) out.dims.push_back(NamesOfAxes(p, axes));
   return out;
 }
 
-std::function<Arrays(const Arrays&)> OnSdk(const Program& p, bool check_vma) {
-  const auto builder = std::make_shared<Builder>(p, check_vma);
-  builder->MakeConstants(p.body);
+std::function<Arrays(const Arrays&)> ShardMapOf(const Program& p, bool check_vma) {
+  const auto tracer = std::make_shared<BodyTracer>(p, check_vma);
+  tracer->MakeConstants(p.body);
   ir::AxisList manual;
   for (size_t a = 0; a < p.mesh.size(); ++a)
     if (p.manual >> a & 1) manual.push_back(p.mesh[a].name);
-  return shard_map([builder, &p](const Arrays& blocks) { return builder->Call(p.body, blocks); },
-                   MeshOf(p), ArgumentOf(p, p.in_specs), ListOf(p, p.out_specs),
+  return shard_map([tracer, &p](const Arrays& blocks) { return tracer->Call(p.body, blocks); },
+                   MeshOf(p), InSpecsOf(p, p.in_specs), ListOf(p, p.out_specs),
                    {.axis_names = manual, .check_vma = check_vma});
 }
 
-Arrays Inputs(const Program& p) {
+Arrays InputArrays(const Program& p) {
   const Mesh mesh = MeshOf(p);
   Arrays out;
   for (size_t i = 0; i < p.inputs.size(); ++i) {
-    const Array x = array(p.numbers[i], p.inputs[i]);
-    const Spec& at = p.is_explicit ? p.in_specs[i] : p.placed[i];
+    const Array x = array(p.input_numbers[i], p.inputs[i]);
+    const Spec& at = p.is_explicit ? p.in_specs[i] : p.input_shardings[i];
     out.push_back(at.empty() ? x : put(x, mesh, SpecOf(p, at)));
   }
   return out;

@@ -32,7 +32,7 @@ struct ValueType {
 };
 
 // The kind of a step. The comments say how a step of this kind uses the members of Step.
-enum class Do : uint8_t {
+enum class StepKind : uint8_t {
   kConstant,  // an array of `numbers` from outside the body; of rank 0, a number in C++
   // Elementwise ops of one operand. numbers[0] is the factor or the term, if there is one.
   kSin,
@@ -72,7 +72,7 @@ enum class Do : uint8_t {
   kLargest,
   kDot,
   // Collectives over `axes`. `ints` holds the dim; for kAllToAll, the dim to split and the dim to
-  // join; for kPermute, pairs of a source and a destination; for kFrom, the source.
+  // join; for kPermute, pairs of a source and a destination; for kPbroadcast, the source.
   kPsum,
   kPmean,
   kPmax,
@@ -81,7 +81,7 @@ enum class Do : uint8_t {
   kPsumScatter,
   kAllToAll,
   kPermute,
-  kFrom,
+  kPbroadcast,
   kAxisIndex,
   kPvary,
   kGatherInvarying,
@@ -94,8 +94,8 @@ enum class Do : uint8_t {
   kThroughReduced,
   // Loops. The params of bodies[0] are the carry and, for kFori, the index as a float or, for
   // kScan, the element of in[1] if there is an in[1]. The results are the new carry and, if there
-  // are two, a value to stack. `ints` holds the number of turns and whether they run in reverse
-  // order.
+  // are two, a value to stack. `ints` holds the number of iterations and whether they run in
+  // reverse order.
   kScan,
   kFori,
   // A branch. in[0] is a scalar, and `numbers` are thresholds. The number of thresholds below the
@@ -121,10 +121,10 @@ struct Body {
   std::vector<Step> steps;
   std::vector<int> results;
 };
-// A step of a body. Values have numbers, which are unique in a program. A body may use the values
-// of the bodies around it.
+// A step of a body. `in` and `out` are ids of values, which are unique in a program. A body may use
+// the values of the bodies around it.
 struct Step {
-  Do what;
+  StepKind kind;
   std::vector<int> in = {};
   std::vector<int> out = {};
   Axes axes = {};
@@ -138,39 +138,39 @@ struct Step {
 // A deliberate mistake in a program.
 enum class Fault : uint8_t {
   kNone,
-  kUnproven,      // an out_spec leaves out an axis along which the result varies
-  kUnboundAxis,   // a psum over an axis that does not exist
-  kCarry,         // a carry that varies along more axes than its initial value
-  kBranches,      // a branch whose result varies along more axes than the other's
+  kAxisMissingInOutSpec,  // an out_spec leaves out an axis along which the result varies
+  kUnboundAxis,           // a psum over an axis that does not exist
+  kCarryVariesMore,       // a carry that varies along more axes than its initial value
+  kBranchesDiffer,        // a branch whose result varies along more axes than the other's
   kMixedStates,   // a psum over an axis along which the value varies and one along which it doesn't
   kInSpecLong,    // an in_spec with more dims than the argument
   kOutSpecLong,   // an out_spec with more dims than the result
   kIndivisible,   // an argument whose dim the axes do not divide
   kCastTwice,     // a pcast to varying of a value that varies already
   kPermuteTwice,  // a ppermute with two sources for one destination
-  kScatter,       // a psum_scatter of a dim that the axes do not divide
-  kGradOfPmax,    // a gradient through pmax
-  kSpecOfOther,   // an in_spec that names an axis which the mesh does not have
+  kIndivisibleScatter,  // a psum_scatter of a dim that the axes do not divide
+  kGradOfPmax,          // a gradient through pmax
+  kUnknownAxisInSpec,   // an in_spec that names an axis which the mesh does not have
 };
-inline constexpr int kNowhere = -1;  // an axis that the mesh does not have
-inline constexpr int kNumFaults = static_cast<int>(Fault::kSpecOfOther);
+inline constexpr int kUnknownAxis = -1;  // an axis that the mesh does not have
+inline constexpr int kNumFaults = static_cast<int>(Fault::kUnknownAxisInSpec);
 
 struct Program {
   uint64_t seed = 0;
-  std::vector<Axis> mesh;    // axes of the mesh, then the named axes of vmaps
-  AxisSet manual = 0;        // axes over which the outer shard_map runs
-  bool is_explicit = false;  // whether the axes of the mesh are Explicit
-  std::vector<Dims> inputs;  // shapes of the whole inputs
-  std::vector<std::vector<double>> numbers;
+  std::vector<Axis> mesh;                          // axes of the mesh, then the named axes of vmaps
+  AxisSet manual = 0;                              // axes over which the outer shard_map runs
+  bool is_explicit = false;                        // whether the axes of the mesh are Explicit
+  std::vector<Dims> inputs;                        // shapes of the whole inputs
+  std::vector<std::vector<double>> input_numbers;  // elements of the whole inputs
   std::vector<Spec> in_specs, out_specs;
-  std::vector<Spec> placed;  // shardings of the inputs before the call
+  std::vector<Spec> input_shardings;  // shardings of the inputs before the call
   Body body;
-  std::vector<ValueType> values;  // type of each value, by its number
+  std::vector<ValueType> types;  // type of each value, by its id
   Fault fault = Fault::kNone;
-  bool without_types = true;  // whether the program gives the same with check_vma = false
+  bool valid_unchecked = true;  // whether the results are the same with check_vma = false
 
   // Returns all axes of the mesh, without the axes of vmaps.
-  AxisSet all() const {
+  AxisSet mesh_axes() const {
     AxisSet set = 0;
     for (size_t a = 0; a < mesh.size(); ++a) set |= AxisSet{!mesh[a].mapped} << a;
     return set;
@@ -181,7 +181,7 @@ struct Program {
     return n;
   }
   // Returns whether the program has a step of this kind, at any depth.
-  bool Has(Do what) const;
+  bool Has(StepKind kind) const;
 };
 
 inline AxisSet SetOf(const Axes& axes) {
@@ -207,6 +207,6 @@ Program MakeWrongProgram(uint64_t seed);
 std::string ToText(const Program& p);
 // Returns smaller programs, the smallest first. Each of them returns a single value of the body and
 // has only the steps that this value needs.
-std::vector<Program> Smaller(const Program& p);
+std::vector<Program> SmallerPrograms(const Program& p);
 
 }  // namespace tessera::shard_maps
