@@ -152,8 +152,8 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
   serve.top_programs = [telemetry, clock](const core::Caller& caller) {
     const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
     return telemetry->top_programs().List(
-        [&caller](const std::string& tenant) { return caller.MayRead(tenant); }, */=/*with_others=*/=*/all,
-        clock->Now());
+        [&caller](const std::string& tenant) { return caller.MayRead(tenant); },
+        * /= /*with_others=*/ = * / all, clock->Now());
   };
   const bool canaries = options.canary_interval_ms > 0;
   serve.health = {.live = true, .ready = !canaries, .progressing = !canaries};

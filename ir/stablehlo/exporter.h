@@ -48,7 +48,7 @@ class Exporter {
     std::vector<Type> params;
     absl::FunctionRef<ValueIds(const ValueIds& args)> write;
   };
-  // A region of an op of Shardy. Such a region also states the types of its results.
+  // A region of an op of Shardy, which also states the types of its results.
   struct ShardyRegion {
     Region region;
     std::vector<Type> results;

@@ -74,7 +74,8 @@ absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
   if (!request.page_token().empty()) {
     // The page token holds the last name of the previous page. The list is searched for the next
     // greater name, because a token of that name may be gone.
-    TESSERA_ASSIGN_OR_RETURN(const std::string after, KeyOfPageToken(kListScope, request.page_token()));
+    TESSERA_ASSIGN_OR_RETURN(const std::string after,
+                             KeyOfPageToken(kListScope, request.page_token()));
     next = std::upper_bound(
         all.begin(), all.end(), after,
         [](const std::string& name, const core::TokenInfo& info) { return name < info.name; });

@@ -77,6 +77,9 @@ class ProgramCheck {
   }
 
  private:
+  // Compares the value and the gradient of the program with those of the plain loop, and then the
+  // results of one transform, which the seed chooses. The first difference ends the comparison,
+  // because later differences often follow from it.
   std::string FirstFailure() {
     if (want_.mistyped_id >= 0)
       return absl::StrCat("in the plain loop, v", want_.mistyped_id,

@@ -293,8 +293,9 @@ class Executor {
   std::vector<std::atomic<int64_t>> runs_enqueued_;
   std::function<void()> on_drained_ ABSL_GUARDED_BY(mu_);
 
-  // The destructor ends the stream that connects first, then the streams of the devices and of files,
-  // then the stream that disconnects and the compilers, and at last the timer and the reporter.
+  // The destructor ends the stream that connects first, then the streams of the devices and of
+  // files, then the stream that disconnects and the compilers, and at last the timer and the
+  // reporter.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Stream> connect_stream_, disconnect_stream_;
