@@ -153,7 +153,7 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
     const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
     return telemetry->top_programs().List(
         [&caller](const std::string& tenant) { return caller.MayRead(tenant); },
-        * /= /*with_others=*/ = * / all, clock->Now());
+        /*with_others=*/all, clock->Now());
   };
   const bool canaries = options.canary_interval_ms > 0;
   serve.health = {.live = true, .ready = !canaries, .progressing = !canaries};

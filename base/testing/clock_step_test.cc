@@ -119,7 +119,7 @@ TEST_F(ClockStepTest, AWaitIsNotCutShortWhenTheClockIsSetForwardMeanwhile) {
 
 // Both threads are busy when the clock is set forward by far more than max_wait. The smaller task
 // still goes first, because no task has waited that long.
-TEST_F(ClockStepTest, ATaskOfAPoolIsNotOverdueThoughItIsSet) {
+TEST_F(ClockStepTest, AStepOfTheClockMakesNoQueuedTaskOverdue) {
   absl::Notification large_began, small_began, large_may_end, small_may_end, ran;
   std::vector<int> order;
   SizedPool pool({.threads = 2, .small_task_max_size = 100});
@@ -139,7 +139,7 @@ TEST_F(ClockStepTest, ATaskOfAPoolIsNotOverdueThoughItIsSet) {
   pool.Push(99, [&] { ran.Notify(); });
   Step(absl::Hours(1));
   // Abseil reads the clock again after about two seconds.
-  while (Date() - absl::Now() > absl::Minutes(1)) std::this_thread::yield();
+  while (WallNow() - absl::Now() > absl::Minutes(1)) std::this_thread::yield();
   small_may_end.Notify();
   ran.WaitForNotification();
   large_may_end.Notify();
