@@ -127,11 +127,11 @@ class Bench {
 
   // Waits until all work on the stream has ended.
   void Synchronize() const {
-    absl::StatusOr<EventHandle> event = device_->Record(stream_);
+    absl::StatusOr<EventHandle> event = device_->RecordEvent(stream_);
     TESSERA_CHECK_OK(event);
     const absl::Time deadline = absl::Now() + kBatchTimeout;
     while (true) {
-      const absl::StatusOr<bool> reached = device_->Reached(*event);
+      const absl::StatusOr<bool> reached = device_->IsReached(*event);
       TESSERA_CHECK_OK(reached);
       if (*reached) return;
       TESSERA_CHECK(absl::Now() < deadline) << "the device did not finish the batch";
