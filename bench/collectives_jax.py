@@ -171,20 +171,20 @@ def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for model in ("MLP", "GPT"):
         loss, params, batch = (gpt if model == "GPT" else mlp)()
-        for name, (axes, into, out_of, table, rows, values) in layouts(model == "GPT").items():
+        for name, (axes, up_spec, down_spec, table_spec, batch_spec, value_specs) in layouts(model == "GPT").items():
             mesh = jax.make_mesh(axes[1::2], axes[0::2],
                                  axis_types=(jax.sharding.AxisType.Auto,) * (len(axes) // 2))
-            cut = lambda spec: NamedSharding(mesh, spec)
+            sharding = lambda spec: NamedSharding(mesh, spec)
             LAYOUT.clear()
-            LAYOUT.update({k: cut(v) for k, v in values.items()})
+            LAYOUT.update({k: sharding(v) for k, v in value_specs.items()})
             if model == "GPT":
-                specs = (cut(table), [(cut(into),) * 3 + (cut(out_of), cut(into), cut(out_of))
-                                      for _ in params[1]])
+                up, down = sharding(up_spec), sharding(down_spec)
+                specs = (sharding(table_spec), [(up,) * 3 + (down, up, down) for _ in params[1]])
             else:
-                specs = [(cut(into), cut(out_of)) for _ in params]
-            batches = (cut(rows),) * 2
+                specs = [(sharding(up_spec), sharding(down_spec)) for _ in params]
+            batches = (sharding(batch_spec),) * 2
             step = jax.jit(adam(loss), in_shardings=(specs, specs, specs, batches),
-                           out_shardings=(specs, specs, specs, cut(P())))
+                           out_shardings=(specs, specs, specs, sharding(P())))
             title = f"{model}, {name}"
             artifact = export.export(step)(params, params, params, batch)
             file = title.lower().replace(", ", "_").replace(" ", "_") + ".mlirbc"

@@ -15,12 +15,12 @@ namespace tessera::bench {
 
 // A script of bench/ that runs in a child process. It names calls of JAX, and bench/served_jax.py
 // makes and times them when the methods below ask for it.
-class Jax {
+class JaxScript {
  public:
   // Runs the script with the given Python, and waits until the script says that it is ready. By
   // then most scripts have compiled their calls.
-  static absl::StatusOr<Jax> Start(const std::string& python, const std::string& script,
-                                   const std::vector<std::string>& args);
+  static absl::StatusOr<JaxScript> Start(const std::string& python, const std::string& script,
+                                         const std::vector<std::string>& args);
   // Makes the call `name` `count` times, waits each time for the result, and adds the time of each
   // to `times`, in microseconds.
   absl::Status Measure(const std::string& name, int count, Samples* times);
@@ -32,8 +32,8 @@ class Jax {
   absl::Status Check(const std::string& name, const std::vector<double>& results);
 
  private:
-  explicit Jax(Process process) : process_(std::move(process)) {}
-  absl::Status Ask(const std::string& what, const std::string& name, int count, Samples* times);
+  explicit JaxScript(Process process) : process_(std::move(process)) {}
+  absl::Status Ask(const std::string& command, const std::string& name, int count, Samples* times);
 
   Process process_;
 };
@@ -41,6 +41,6 @@ class Jax {
 // Adds the times of `count` calls of `call` to `ours`, and the times of as many calls in JAX to
 // `theirs`. If `jax` is null, only `call` is measured.
 absl::Status MeasureInTurn(const std::string& name, int count, const std::function<void()>& call,
-                           Jax* jax, Samples* ours, Samples* theirs);
+                           JaxScript* jax, Samples* ours, Samples* theirs);
 
 }  // namespace tessera::bench

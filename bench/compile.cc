@@ -61,7 +61,7 @@ struct Stages {
 };
 
 // The time that a call took, and the processor time that this process used meanwhile.
-struct Times {
+struct CallTime {
   absl::Duration wall, cpu;
 };
 
@@ -69,7 +69,7 @@ struct Row {
   std::string name;  // the row's name in bench/compile_jax.py
   bool in_jax;
   // Jits the function anew in a new session, calls it `calls` times, and returns the times.
-  std::function<std::vector<Times>(int calls)> call;
+  std::function<std::vector<CallTime>(int calls)> call;
   std::function<std::vector<double>()> last_result;
   std::function<ir::Program()> trace;
   int64_t ops = 0;  // number of ops in the device's program
@@ -89,7 +89,7 @@ absl::Duration ProcessorTime() {
 
 // ---- Programs. ----------------------------------------------------------------------------------
 
-constexpr int64_t kNumbers = 1024;
+constexpr int64_t kElements = 1024;
 
 std::vector<Array> Functions(const Array& x) {
   return {
@@ -128,7 +128,7 @@ Array NormAndSoftmax(const Array& x, const Array& w, const Array& v) {
 Array GathersScattersSorts(const Array& x, const Array& ids) {
   Array y = x;
   for (int64_t i = 0; i < 15; ++i) {
-    const int64_t n = kNumbers - 16 * (i + 1);
+    const int64_t n = kElements - 16 * (i + 1);
     const Array at = ids[Slice{0, n}];
     y = take(sort(y), at);
     y = y.at(at).add(y);
@@ -151,19 +151,21 @@ class Table {
  public:
   explicit Table(const Flags& flags) : flags_(flags) {
     Add("60 functions", SixtyFunctions, [] {
-      return std::tuple(Numbers(1, {kNumbers}, 0.1, 0.9), Numbers(1, {kNumbers}, 0.1, 0.9, kBF16));
+      return std::tuple(Numbers(1, {kElements}, 0.1, 0.9),
+                        Numbers(1, {kElements}, 0.1, 0.9, kBF16));
     });
     Add("60 sines and products", SinesAndProducts,
-        [] { return std::tuple(Numbers(1, {kNumbers})); });
+        [] { return std::tuple(Numbers(1, {kElements})); });
     Add("norm, softmax, gradient", NormAndSoftmax, [] {
       return std::tuple(Numbers(1, {128, 256}), Numbers(2, {256}), Numbers(3, {128, 256}));
     });
-    Add("60 gathers, scatters, sorts", GathersScattersSorts,
-        [] { return std::tuple(Numbers(1, {kNumbers}), Integers(2, kNumbers / 2, {kNumbers})); });
+    Add("60 gathers, scatters, sorts", GathersScattersSorts, [] {
+      return std::tuple(Numbers(1, {kElements}), Integers(2, kElements / 2, {kElements}));
+    });
     for (const int64_t ops : flags.chains)
       Add(
           absl::StrCat("chain of ", ops), [ops](const Array& x) { return Chain(x, ops); },
-          [] { return std::tuple(Numbers(1, {kNumbers})); }, ops <= kChainInJax);
+          [] { return std::tuple(Numbers(1, {kElements})); }, ops <= kChainInJax);
     Add(absl::StrCat("step of a GPT of ", flags.layers), examples::Step, [layers = flags.layers] {
       return std::tuple(GptState(layers),
                         Integers(1000, examples::kVocabulary, {2, examples::kLength + 1}),
@@ -182,7 +184,7 @@ class Table {
     Row row;
     row.name = name;
     row.in_jax = in_jax;
-    const auto waited = [](const auto& results) {
+    const auto await_all = [](const auto& results) {
       std::vector<Array> leaves = flatten(results).leaves;
       for (const Array& leaf : leaves) leaf.wait();
       return leaves;
@@ -190,20 +192,20 @@ class Table {
     row.call = [=](int calls) {
       Session::SetDefault(Session::Embedded({.devices = 1}));
       const auto args = make_args();
-      waited(args);
+      await_all(args);
       const auto run = jit(f);
-      std::vector<Times> times;
+      std::vector<CallTime> times;
       for (int i = 0; i < calls; ++i) {
         const absl::Time begin = absl::Now();
         const absl::Duration cpu = ProcessorTime();
-        waited(std::apply(run, args));
+        await_all(std::apply(run, args));
         times.push_back({absl::Now() - begin, ProcessorTime() - cpu});
       }
       return times;
     };
     row.last_result = [=] {
       Session::SetDefault(Session::Embedded({.devices = 1}));
-      return waited(std::apply(jit(f), make_args())).back().template get<double>();
+      return await_all(std::apply(jit(f), make_args())).back().template get<double>();
     };
     row.trace = [=] {
       return std::apply([&](const auto&... args) { return trace(f, args...).program; },
@@ -220,14 +222,14 @@ class Table {
 
 // Adds the times of calls[0], less those of the faster of calls[1] and calls[2], which find the
 // function compiled.
-void AddTimes(const std::vector<Times>& calls, Samples* wall, Samples* cpu) {
+void AddCompileTime(const std::vector<CallTime>& calls, Samples* wall, Samples* cpu) {
   wall->Add(calls[0].wall - std::min(calls[1].wall, calls[2].wall));
   cpu->Add(calls[0].cpu - std::min(calls[1].cpu, calls[2].cpu));
 }
 
 // Calls `f`, adds the time that it takes to `to`, and returns its result.
 template <class F>
-auto Timed(Samples* to, const F& f) {
+auto MeasureCall(Samples* to, const F& f) {
   const absl::Time begin = absl::Now();
   auto result = f();
   to->Add(absl::Now() - begin);
@@ -242,10 +244,10 @@ absl::Status MeasureStages(Row* row) {
   using worker::CpuBackendOptions;
   Session::SetDefault(Session::Embedded({.devices = 1}));
   server::core::PlanRequest request;
-  request.program = Timed(&row->stages.trace, row->trace);
+  request.program = MeasureCall(&row->stages.trace, row->trace);
   request.cluster.devices = {{0, "cpu", "", "", 0}};
   request.options.explain = false;
-  TESSERA_ASSIGN_OR_RETURN(const server::core::Plan plan, Timed(&row->stages.plan, [&] {
+  TESSERA_ASSIGN_OR_RETURN(const server::core::Plan plan, MeasureCall(&row->stages.plan, [&] {
                              return server::planner::MakePlan(request);
                            }));
   row->ops = static_cast<int64_t>(plan.device_program->ops.size());
@@ -253,7 +255,7 @@ absl::Status MeasureStages(Row* row) {
   program.entry = plan.device_program;
   const auto compile = [&](Samples* to, CpuBackendOptions options) {
     const std::unique_ptr<worker::Backend> backend = worker::MakeCpuBackend(options);
-    return Timed(to, [&] { return backend->Compile(program); }).status();
+    return MeasureCall(to, [&] { return backend->Compile(program); }).status();
   };
   using Kernels = CpuBackendOptions::Kernels;
   TESSERA_RETURN_IF_ERROR(compile(&row->stages.lower, {.kernels = Kernels::kInterpreted}));
@@ -269,26 +271,28 @@ absl::Status MeasureStages(Row* row) {
   return status;
 }
 
-double Ms(const Samples& us) { return us.Quantile(0) * 1e-3; }
+double FastestMs(const Samples& us) { return us.Quantile(0) * 1e-3; }
 
 void Print(const std::vector<Row>& rows) {
   std::printf("%-28s %6s %9s %9s %9s %9s %6s %6s\n", "program", "ops", "ms", "cpu", "JAX: ms",
               "cpu", "ratio", "cpu");
   for (const Row& row : rows) {
-    std::printf("%-28s %6d %9.1f %9.1f", row.name.c_str(), static_cast<int>(row.ops), Ms(row.ours),
-                Ms(row.our_cpu));
+    std::printf("%-28s %6d %9.1f %9.1f", row.name.c_str(), static_cast<int>(row.ops),
+                FastestMs(row.ours), FastestMs(row.our_cpu));
     if (row.jax.size() > 0)
-      std::printf(" %9.1f %9.1f %6.2f %6.2f", Ms(row.jax), Ms(row.jax_cpu),
-                  Ms(row.ours) / Ms(row.jax), Ms(row.our_cpu) / Ms(row.jax_cpu));
+      std::printf(" %9.1f %9.1f %6.2f %6.2f", FastestMs(row.jax), FastestMs(row.jax_cpu),
+                  FastestMs(row.ours) / FastestMs(row.jax),
+                  FastestMs(row.our_cpu) / FastestMs(row.jax_cpu));
     std::printf("\n");
   }
   std::printf("\n%-28s %9s %9s %9s %9s %9s\n", "where: ms", "trace", "plan", "lower", "code",
               "load");
   for (const Row& row : rows) {
     const Stages& s = row.stages;
-    std::printf("%-28s %9.1f %9.1f %9.1f %9.1f %9.1f\n", row.name.c_str(), Ms(s.trace), Ms(s.plan),
-                Ms(s.lower), Ms(s.lower_and_code) - Ms(s.lower),
-                Ms(s.lower_and_load) - Ms(s.lower));
+    std::printf("%-28s %9.1f %9.1f %9.1f %9.1f %9.1f\n", row.name.c_str(), FastestMs(s.trace),
+                FastestMs(s.plan), FastestMs(s.lower),
+                FastestMs(s.lower_and_code) - FastestMs(s.lower),
+                FastestMs(s.lower_and_load) - FastestMs(s.lower));
   }
 }
 
@@ -297,19 +301,20 @@ void Print(const std::vector<Row>& rows) {
 // within a round, so that other load on the machine affects all of them.
 absl::Status Run(const Flags& flags) {
   std::vector<Row> rows = Table(flags).Take();
-  std::optional<Jax> jax;
+  std::optional<JaxScript> jax;
   if (!flags.jax.empty()) {
     std::vector<std::string> args = {absl::StrCat(flags.layers)};
     for (const Row& row : rows)
       if (row.in_jax) args.push_back(row.name);
-    TESSERA_ASSIGN_OR_RETURN(Jax started, Jax::Start(flags.jax, "compile_jax.py", args));
+    TESSERA_ASSIGN_OR_RETURN(JaxScript started,
+                             JaxScript::Start(flags.jax, "compile_jax.py", args));
     jax.emplace(std::move(started));
     for (const Row& row : rows)
       if (row.in_jax) TESSERA_RETURN_IF_ERROR(jax->Check(row.name, row.last_result()));
   }
   for (int round = 0; round < flags.rounds; ++round) {
     for (Row& row : rows) {
-      AddTimes(row.call(3), &row.ours, &row.our_cpu);
+      AddCompileTime(row.call(3), &row.ours, &row.our_cpu);
       if (jax && row.in_jax) {
         TESSERA_RETURN_IF_ERROR(jax->Measure(row.name, 1, &row.jax));
         TESSERA_RETURN_IF_ERROR(jax->Measure(row.name + ", cpu", 1, &row.jax_cpu));
@@ -328,9 +333,9 @@ absl::Status Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   FlagParser parser("bench-compile", "Measures how long programs take from their C++ to code.");
-  parser.Text("--only", "WORD", &flags.only, "measures only the rows with this word");
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Action(
+  parser.AddText("--only", "WORD", &flags.only, "measures only the rows with this word");
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddAction(
       "--smoke",
       [&flags] {
         flags.chains = {200};
@@ -338,7 +343,7 @@ int Main(int argc, char** argv) {
         flags.rounds = 1;
       },
       "runs short, as a test");
-  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  parser.AddText("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   // Without these variables an embedded cluster keeps no code on disk.
   unsetenv("XDG_CACHE_HOME");

@@ -103,7 +103,7 @@ def gpt_state(layers):
 
     salt = 0
 
-    def of(*shape):
+    def weights(*shape):
         nonlocal salt
         salt += 1
         return numbers(salt, *shape, low=-0.1, high=0.1)
@@ -113,15 +113,15 @@ def gpt_state(layers):
         salt += 1
         return numbers(salt, WIDTH, low=0.9, high=1.1)
 
-    p = {"tokens": of(VOCABULARY, WIDTH), "positions": of(LENGTH, WIDTH), "blocks": []}
+    p = {"tokens": weights(VOCABULARY, WIDTH), "positions": weights(LENGTH, WIDTH), "blocks": []}
     for _ in range(layers):
         p["blocks"].append({
             "norm1": scale(),
-            "qkv": of(WIDTH, 3, HEADS, HEAD_WIDTH),
-            "out": of(HEADS, HEAD_WIDTH, WIDTH),
+            "qkv": weights(WIDTH, 3, HEADS, HEAD_WIDTH),
+            "out": weights(HEADS, HEAD_WIDTH, WIDTH),
             "norm2": scale(),
-            "up": of(WIDTH, HIDDEN),
-            "down": of(HIDDEN, WIDTH),
+            "up": weights(WIDTH, HIDDEN),
+            "down": weights(HIDDEN, WIDTH),
         })
     p["norm"] = scale()
     zeros = jax.tree.map(jnp.zeros_like, p)
@@ -152,14 +152,14 @@ def loss(p, text, key):
     import jax
     import jax.numpy as jnp
 
-    read, following = text[:, :-1], text[:, 1:]
-    x = jnp.take(p["tokens"], read, axis=0) + p["positions"][:read.shape[1]]
+    inputs, targets = text[:, :-1], text[:, 1:]
+    x = jnp.take(p["tokens"], inputs, axis=0) + p["positions"][:inputs.shape[1]]
     for i, block in enumerate(p["blocks"]):
         x = x + dropout(attention(block, norm(x, block["norm1"])), jax.random.fold_in(key, 2 * i))
         hidden = jax.nn.gelu(norm(x, block["norm2"]) @ block["up"])
         x = x + dropout(hidden @ block["down"], jax.random.fold_in(key, 2 * i + 1))
     log_p = jax.nn.log_softmax(norm(x, p["norm"]) @ p["tokens"].T)
-    return -jnp.mean(jnp.take_along_axis(log_p, following[..., None], -1))
+    return -jnp.mean(jnp.take_along_axis(log_p, targets[..., None], -1))
 
 
 def gpt_step(state, text, key):

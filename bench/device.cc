@@ -106,7 +106,8 @@ class Bench {
   // Returns an array of `count` numbers in [-1, 1). Zeros would give wrong times, because a device
   // draws less power for zeros than for a program's numbers, and may therefore run faster.
   uint64_t AllocateNumbers(ir::DType dtype, int64_t count) {
-    TESSERA_CHECK(dtype == ir::DType::kF32 || dtype == ir::DType::kBF16) << "no such numbers here";
+    TESSERA_CHECK(dtype == ir::DType::kF32 || dtype == ir::DType::kBF16)
+        << "AllocateNumbers makes no numbers of this dtype";
     const int64_t size = dtype == ir::DType::kF32 ? 4 : 2;
     void* pinned = nullptr;
     Check(api().allocate_host(device_->context(), count * size, &pinned), "host memory");
@@ -190,17 +191,17 @@ class Bench {
     const int64_t n = flags_.bytes / 4, rows = n / kRow;
     const uint64_t x = arrays_[0], y = arrays_[1], z = arrays_[2];
     const std::string shape = absl::StrCat("kernel [", n, "] reduced 0\n");
-    const std::string one = absl::StrCat("in f32 ", n, "\n"),
+    const std::string in = absl::StrCat("in f32 ", n, "\n"),
                       out = absl::StrCat("out f32 ", n, "\n");
     const std::string load = "%0 = load p0 [0: 1] : f32\n";
     const auto add = std::make_shared<Code>(
-        Compile(absl::StrCat(shape, one, one, out, load, "%1 = load p1 [0: 1] : f32\n",
+        Compile(absl::StrCat(shape, in, in, out, load, "%1 = load p1 [0: 1] : f32\n",
                              "%2 = Add %0, %1 : f32\nstore %2 p2 [0: 1]\n")));
     const auto chain = std::make_shared<Code>(Compile(absl::StrCat(
-        shape, one, out, load,
+        shape, in, out, load,
         "%1 = Tanh %0 : f32\n%2 = Mul %1, %0 : f32\n%3 = Exp %2 : f32\nstore %3 p1 [0: 1]\n")));
     const auto sum = std::make_shared<Code>(Compile(absl::StrCat(
-        "kernel [", rows, ",", kRow, "] reduced 1\n", one, "out f32 ", rows, "\n%0 = load p0 [0: ",
+        "kernel [", rows, ",", kRow, "] reduced 1\n", in, "out f32 ", rows, "\n%0 = load p0 [0: ",
         kRow, ",1] : f32\n%1 = reduce sum %0 : f32\nstore %1 p1 [0: 1,0]\n")));
     std::vector<Case> cases(4);
     cases[0] = {
@@ -261,17 +262,17 @@ class Bench {
       const int64_t n = flags_.matmul;
       const uint64_t a = AllocateNumbers(dtype, n * n), b = AllocateNumbers(dtype, n * n);
       const uint64_t c = Allocate(4 * n * n);
-      const auto run = [=, this](const std::shared_ptr<PlannedMatmul>& p) {
+      const auto work_of = [=, this](const std::shared_ptr<PlannedMatmul>& p) {
         return [=, this] {
           Check(api().matmul_run(stream_.get(), p->matmul.get(), a, b, c, p->scratch), "a matmul");
         };
       };
       std::vector<Case> cases(2);
-      const auto planned = [&, allow = allow_tf32, of = dtype](int trials) {
-        return run(std::make_shared<PlannedMatmul>(PlanMatmul(of, allow, trials)));
+      const auto work_of_plan = [&, allow = allow_tf32, type = dtype](int trials) {
+        return work_of(std::make_shared<PlannedMatmul>(PlanMatmul(type, allow, trials)));
       };
-      cases[0] = {"as planned", planned(0), {}};
-      cases[1] = {"best", planned(kTrials), {}};
+      cases[0] = {"as planned", work_of_plan(0), {}};
+      cases[1] = {"best", work_of_plan(kTrials), {}};
       MeasureInterleaved(cases);
       const double best = cases[1].samples.Quantile(0.5);
       for (const Case& measured : cases) {
@@ -384,12 +385,12 @@ int Main(int argc, char** argv) {
   Flags flags;
   int64_t megabytes = flags.bytes >> 20;
   FlagParser parser("bench-device", "Measures a device through its plugin.");
-  parser.Text("--plugin", "PATH", &flags.plugin, "the plugin to load");
-  parser.Number("--device", &flags.device, "number of the device", {.least = 0});
-  parser.Number("--megabytes", &megabytes, "size of each array, in MiB",
-                {.most = int64_t{1} << 30});
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Action(
+  parser.AddText("--plugin", "PATH", &flags.plugin, "the plugin to load");
+  parser.AddNumber("--device", &flags.device, "number of the device", {.least = 0});
+  parser.AddNumber("--megabytes", &megabytes, "size of each array, in MiB",
+                   {.most = int64_t{1} << 30});
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddAction(
       "--smoke",
       [&flags, &megabytes] {
         megabytes = 1;

@@ -65,7 +65,7 @@ struct Cluster {
   std::string coordinator_address, relay_address;
 };
 
-absl::StatusOr<std::string> LineAfter(Process& process, const std::string& prefix) {
+absl::StatusOr<std::string> ReadLineAfter(Process& process, const std::string& prefix) {
   TESSERA_ASSIGN_OR_RETURN(std::string line, process.ReadLine(kStartLimit));
   if (line.compare(0, prefix.size(), prefix) != 0)
     return absl::InternalError(absl::StrCat("expected '", prefix, "...' but got '", line, "'"));
@@ -77,14 +77,14 @@ absl::StatusOr<Cluster> StartProcesses(const Flags& flags) {
   TESSERA_ASSIGN_OR_RETURN(
       Process coordinator,
       Process::Start({flags.bin_dir + "/tessera-coordinator", "--listen", "127.0.0.1:0"}));
-  TESSERA_ASSIGN_OR_RETURN(const std::string address, LineAfter(coordinator, "listening on "));
+  TESSERA_ASSIGN_OR_RETURN(const std::string address, ReadLineAfter(coordinator, "listening on "));
   TESSERA_ASSIGN_OR_RETURN(
       Process worker, Process::Start({flags.bin_dir + "/tessera-worker", "--coordinator", address,
                                       "--name", "w0", "--devices", "1"}));
   TESSERA_ASSIGN_OR_RETURN(Process relay_a, Process::Start({self, "--relay-a"}));
-  TESSERA_ASSIGN_OR_RETURN(const std::string relay, LineAfter(relay_a, ""));
+  TESSERA_ASSIGN_OR_RETURN(const std::string relay, ReadLineAfter(relay_a, ""));
   TESSERA_ASSIGN_OR_RETURN(Process relay_b, Process::Start({self, "--relay-b", relay}));
-  TESSERA_RETURN_IF_ERROR(LineAfter(relay_a, "ready").status());
+  TESSERA_RETURN_IF_ERROR(ReadLineAfter(relay_a, "ready").status());
   return Cluster{std::move(coordinator), std::move(worker), std::move(relay_a),
                  std::move(relay_b),     address,           relay};
 }
@@ -108,9 +108,10 @@ class OneOp {
     RoundTrip();  // compiles
     CheckLast();
   }
-  Array Start() const { return double_(x_); }
-  void Wait() const { Start().wait(); }
-  void RoundTrip() const { last_ = Start().value(); }
+  // Starts the op and returns its result, which may not be ready yet.
+  Array Enqueue() const { return double_(x_); }
+  void RunAndWait() const { Enqueue().wait(); }
+  void RoundTrip() const { last_ = Enqueue().value(); }
   // Checks the last result, because a fast wrong result is worth nothing.
   void CheckLast() const { Check(last_); }
 
@@ -165,39 +166,40 @@ struct Results {
 // relay alternate call by call, because docs/benchmarks.md sets an aim for the ratio of their
 // times. The results of the last calls are checked at the end, outside the measured times.
 absl::StatusOr<Results> Measure(const Flags& flags) {
-  std::optional<Jax> jax;
+  std::optional<JaxScript> jax;
   if (!flags.jax.empty()) {
     TESSERA_ASSIGN_OR_RETURN(
-        Jax started,
-        Jax::Start(flags.jax, "dispatch_jax.py",
-                   {absl::StrCat(kElements),
-                    flags.plugin ? flags.bin_dir + "/../lib/pjrt_plugin_tessera.so" : ""}));
+        JaxScript started,
+        JaxScript::Start(flags.jax, "dispatch_jax.py",
+                         {absl::StrCat(kElements),
+                          flags.plugin ? flags.bin_dir + "/../lib/pjrt_plugin_tessera.so" : ""}));
     jax.emplace(std::move(started));
   }
   TESSERA_ASSIGN_OR_RETURN(Cluster cluster, StartProcesses(flags));
   const std::shared_ptr<Session> embedded = Session::Embedded({.devices = 1});
   const std::shared_ptr<Session> remote = Session::Connect(cluster.coordinator_address);
   TESSERA_RETURN_IF_ERROR(AwaitDevice(*remote));
-  const OneOp here(embedded), there(remote);
-  std::vector<std::unique_ptr<OneOp>> callers;
-  for (int c = 0; c < kCallers; ++c) callers.push_back(std::make_unique<OneOp>(remote));
+  const OneOp embedded_op(embedded), remote_op(remote);
+  std::vector<std::unique_ptr<OneOp>> caller_ops;
+  for (int c = 0; c < kCallers; ++c) caller_ops.push_back(std::make_unique<OneOp>(remote));
   const std::unique_ptr<RelayClient> relay = RelayClient::Connect(cluster.relay_address);
   const std::string bytes(kElements * sizeof(float), 'x');
   const auto relay_trip = [&] { TESSERA_CHECK_OK(relay->RoundTrip(bytes)); };
-  const auto service_trip = [&] { there.RoundTrip(); };
+  const auto service_trip = [&] { remote_op.RoundTrip(); };
 
   const int n = flags.iterations;
   for (int i = 0; i < n && i < 50; ++i) {  // warm-up
-    here.RoundTrip();
+    embedded_op.RoundTrip();
     service_trip();
     relay_trip();
   }
   Results r;
   for (int round = 0; round < flags.rounds; ++round) {
-    Samples service, pure;
+    Samples service_times, relay_times;
     for (int i = 0; i < n && !flags.only_service; ++i)
-      r.embedded.Add(TimeOf([&] { here.RoundTrip(); }));
-    for (int i = 0; i < n && !flags.only_service; ++i) r.waited.Add(TimeOf([&] { here.Wait(); }));
+      r.embedded.Add(TimeOf([&] { embedded_op.RoundTrip(); }));
+    for (int i = 0; i < n && !flags.only_service; ++i)
+      r.waited.Add(TimeOf([&] { embedded_op.RunAndWait(); }));
     if (jax) {
       TESSERA_RETURN_IF_ERROR(jax->Measure(kOnCpu, n, &r.jax));
       TESSERA_RETURN_IF_ERROR(jax->MeasureEnqueued(kOnCpu, n, &r.jax_enqueued));
@@ -208,20 +210,21 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
     }
     // These two alternate call by call, because the benchmark's aim is about their ratio.
     for (int i = 0; i < n; ++i) {
-      service.Add(TimeOf(service_trip));
-      if (!flags.only_service) pure.Add(TimeOf(relay_trip));
+      service_times.Add(TimeOf(service_trip));
+      if (!flags.only_service) relay_times.Add(TimeOf(relay_trip));
     }
-    if (flags.only_service) pure.Add(absl::Microseconds(1));
-    r.p50_ratios.push_back(service.Quantile(0.5) / pure.Quantile(0.5));
-    r.service.Add(service);
-    r.relay.Add(pure);
+    if (flags.only_service) relay_times.Add(absl::Microseconds(1));
+    r.p50_ratios.push_back(service_times.Quantile(0.5) / relay_times.Quantile(0.5));
+    r.service.Add(service_times);
+    r.relay.Add(relay_times);
     if (flags.only_service) continue;
-    const int each = std::max(1, n / kCallers);
-    r.service_rates.AddValue(RateOf(kCallers, each, [&](int c) { callers[c]->RoundTrip(); }));
-    r.relay_rates.AddValue(RateOf(kCallers, each, [&](int) { relay_trip(); }));
+    const int calls_each = std::max(1, n / kCallers);
+    r.service_rates.AddValue(
+        RateOf(kCallers, calls_each, [&](int c) { caller_ops[c]->RoundTrip(); }));
+    r.relay_rates.AddValue(RateOf(kCallers, calls_each, [&](int) { relay_trip(); }));
     r.service_posted_rates.AddValue(n / absl::ToDoubleSeconds(TimeOf([&] {
                                       Array last;
-                                      for (int i = 0; i < n; ++i) last = there.Start();
+                                      for (int i = 0; i < n; ++i) last = remote_op.Enqueue();
                                       last.wait();
                                     })));
     r.relay_posted_rates.AddValue(n / absl::ToDoubleSeconds(TimeOf([&] {
@@ -230,9 +233,9 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
                                     relay_trip();  // by its reply B has received all posts
                                   })));
   }
-  here.CheckLast();
-  there.CheckLast();
-  for (const auto& c : callers) c->CheckLast();
+  embedded_op.CheckLast();
+  remote_op.CheckLast();
+  for (const auto& op : caller_ops) op->CheckLast();
   return r;
 }
 
@@ -250,7 +253,7 @@ void PrintEmbedded(const Flags& flags) {
       const OneOp op(*session, elements, mesh, P("x"));
       Samples waited, read;
       for (int i = 0; i < flags.rounds * flags.iterations / 4; ++i) {
-        waited.Add(TimeOf([&] { op.Wait(); }));
+        waited.Add(TimeOf([&] { op.RunAndWait(); }));
         read.Add(TimeOf([&] { op.RoundTrip(); }));
       }
       op.CheckLast();
@@ -346,17 +349,17 @@ std::optional<int> ReadFlags(int argc, char** argv, Flags* flags) {
   FlagParser parser(
       "bench-dispatch",
       "Measures the latency of a one-op execute with its result, beside a gRPC relay.");
-  parser.Number("--rounds", &flags->rounds, "number of rounds");
-  parser.Number("--iterations", &flags->iterations, "calls of each case in a round");
-  parser.Text("--jax", "PYTHON", &flags->jax, "compares with JAX under this Python");
-  parser.Switch("--plugin", &flags->plugin,
-                "with --jax: compares with JAX on Tessera's plugin too");
-  parser.Switch("--embedded", &flags->embedded,
-                "measures only the embedded round trip, by devices and sizes");
-  parser.Switch("--only-service", &flags->only_service,
-                "measures only the service, so that it can be profiled");
-  parser.Switch("--json", &flags->json, "prints JSON");
-  parser.Action(
+  parser.AddNumber("--rounds", &flags->rounds, "number of rounds");
+  parser.AddNumber("--iterations", &flags->iterations, "calls of each case in a round");
+  parser.AddText("--jax", "PYTHON", &flags->jax, "compares with JAX under this Python");
+  parser.AddSwitch("--plugin", &flags->plugin,
+                   "with --jax: compares with JAX on Tessera's plugin too");
+  parser.AddSwitch("--embedded", &flags->embedded,
+                   "measures only the embedded round trip, by devices and sizes");
+  parser.AddSwitch("--only-service", &flags->only_service,
+                   "measures only the service, so that it can be profiled");
+  parser.AddSwitch("--json", &flags->json, "prints JSON");
+  parser.AddAction(
       "--smoke",
       [flags] {
         flags->smoke = true;
@@ -364,7 +367,7 @@ std::optional<int> ReadFlags(int argc, char** argv, Flags* flags) {
         flags->iterations = 10;
       },
       "runs short, as a test");
-  parser.Text("--bin-dir", "DIR", &flags->bin_dir, "folder with the daemons");
+  parser.AddText("--bin-dir", "DIR", &flags->bin_dir, "folder with the daemons");
   return parser.Parse(argc, argv);
 }
 
@@ -372,9 +375,9 @@ std::optional<int> ReadFlags(int argc, char** argv, Flags* flags) {
 // relay, with --relay-a and --relay-b, which are therefore looked for first. Returns 2 if a flag is
 // wrong and 1 if the benchmark fails.
 int Main(int argc, char** argv) {
-  const std::string relay = argc > 1 ? argv[1] : "";
-  if (argc == 2 && relay == "--relay-a") return RunRelayA();
-  if (argc == 3 && relay == "--relay-b") return RunRelayB(argv[2]);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (argc == 2 && mode == "--relay-a") return RunRelayA();
+  if (argc == 3 && mode == "--relay-b") return RunRelayB(argv[2]);
   Flags flags;
   if (const std::optional<int> status = ReadFlags(argc, argv, &flags)) return *status;
   try {

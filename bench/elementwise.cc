@@ -58,7 +58,7 @@ struct Flags {
 
 // The arrays of all cases. x and y are matrices with rows of kRow numbers. w, b and g have the
 // length of a row, and m, r and s have one number for each row. The kernels write y and s.
-enum Array { kX, kW, kB, kG, kM, kR, kY, kS, kNumArrays };
+enum ArrayIndex { kX, kW, kB, kG, kM, kR, kY, kS, kNumArrays };
 
 struct Case {
   std::string name;
@@ -66,7 +66,7 @@ struct Case {
   int64_t bytes;  // number of bytes that the kernel reads and writes
 };
 
-Kernel Parse(int64_t rows, bool reduce, const std::string& body) {
+Kernel MakeKernel(int64_t rows, bool reduce, const std::string& body) {
   const int64_t all = rows * kRow;
   const std::string text = absl::StrCat(
       "kernel [", rows, ",", kRow, "] reduced ", reduce ? 1 : 0, "\nin f32 ", all, "\nin f32 ",
@@ -77,29 +77,31 @@ Kernel Parse(int64_t rows, bool reduce, const std::string& body) {
   return *std::move(kernel);
 }
 
-std::vector<Case> Cases(int64_t elements) {
+// Returns the cases. Each kernel reads or reduces all of x, a matrix of `elements` numbers.
+std::vector<Case> MakeCases(int64_t elements) {
   const int64_t rows = elements / kRow, bytes = 4 * elements;
   const std::string scale =
       "%1 = load p1 [0: 0,1] : f32\n%2 = load p2 [0: 0,1] : f32\n"
       "%3 = Mul %0, %1 : f32\n%4 = Add %3, %2 : f32\n";
   const std::string store = absl::StrCat(" p6 [0: ", kRow, ",1]\n");
   return {
-      {"x * w + b", Parse(rows, false, absl::StrCat(scale, "store %4", store)), 2 * bytes},
+      {"x * w + b", MakeKernel(rows, false, absl::StrCat(scale, "store %4", store)), 2 * bytes},
       {"tanh(x * w + b) * g",
-       Parse(rows, false,
-             absl::StrCat(scale,
-                          "%5 = Tanh %4 : f32\n%6 = load p3 [0: 0,1] : f32\n"
-                          "%7 = Mul %5, %6 : f32\nstore %7",
-                          store)),
+       MakeKernel(rows, false,
+                  absl::StrCat(scale,
+                               "%5 = Tanh %4 : f32\n%6 = load p3 [0: 0,1] : f32\n"
+                               "%7 = Mul %5, %6 : f32\nstore %7",
+                               store)),
        2 * bytes},
       {"exp(x - m) * r",
-       Parse(rows, false,
-             absl::StrCat("%1 = load p4 [0: 1,0] : f32\n%2 = load p5 [0: 1,0] : f32\n"
-                          "%3 = Sub %0, %1 : f32\n%4 = Exp %3 : f32\n%5 = Mul %4, %2 : f32\n"
-                          "store %5",
-                          store)),
+       MakeKernel(rows, false,
+                  absl::StrCat("%1 = load p4 [0: 1,0] : f32\n%2 = load p5 [0: 1,0] : f32\n"
+                               "%3 = Sub %0, %1 : f32\n%4 = Exp %3 : f32\n%5 = Mul %4, %2 : f32\n"
+                               "store %5",
+                               store)),
        2 * bytes},
-      {"row sum", Parse(rows, true, "%1 = reduce sum %0 : f32\nstore %1 p7 [0: 1,0]\n"), bytes},
+      {"row sum", MakeKernel(rows, true, "%1 = reduce sum %0 : f32\nstore %1 p7 [0: 1,0]\n"),
+       bytes},
   };
 }
 
@@ -116,12 +118,12 @@ float* Allocate(int64_t elements) {
 }
 
 // A thread pool that includes the calling thread. Thread t runs part t of every job.
-class Team {
+class ThreadPool {
  public:
-  Team() {
+  ThreadPool() {
     for (int t = 1; t < kThreadsMax; ++t) threads_.emplace_back([this, t] { Serve(t); });
   }
-  ~Team() {
+  ~ThreadPool() {
     Post(nullptr, kThreadsMax);
     for (std::thread& thread : threads_) thread.join();
   }
@@ -132,7 +134,7 @@ class Team {
     job(0, parts);
     absl::MutexLock lock(&mu_);
     mu_.Await(absl::Condition(
-        +[](int* left) { return *left == 0; }, &left_));
+        +[](int* num_running) { return *num_running == 0; }, &num_running_));
   }
 
  private:
@@ -140,20 +142,21 @@ class Team {
     absl::MutexLock lock(&mu_);
     job_ = job;
     parts_ = parts;
-    left_ = parts - 1;
-    ++number_;
+    num_running_ = parts - 1;
+    ++job_number_;
   }
   void Serve(int part) {
-    int64_t seen = 0;
+    int64_t seen_job = 0;
     while (true) {
       const Job* job = nullptr;
       int parts = 0;
       {
         absl::MutexLock lock(&mu_);
-        const auto posted = [this, &seen]()
-                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return number_ != seen; };
+        const auto posted = [this, &seen_job]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return job_number_ != seen_job;
+        };
         mu_.Await(absl::Condition(&posted));
-        seen = number_;
+        seen_job = job_number_;
         job = job_;
         parts = parts_;
       }
@@ -161,15 +164,15 @@ class Team {
       if (part >= parts) continue;
       (*job)(part, parts);
       absl::MutexLock lock(&mu_);
-      --left_;
+      --num_running_;
     }
   }
 
   absl::Mutex mu_;
   const Job* job_ ABSL_GUARDED_BY(mu_) = nullptr;
   int parts_ ABSL_GUARDED_BY(mu_) = 0;
-  int left_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t number_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_running_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t job_number_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::thread> threads_;
 };
 
@@ -195,7 +198,7 @@ void Triad(float* a, const float* b, const float* c, int64_t n) {
 
 // ---- Measuring. --------------------------------------------------------------------------------
 
-double Seconds(const std::function<void()>& run) {
+double SecondsOf(const std::function<void()>& run) {
   const absl::Time begin = absl::Now();
   run();
   return absl::ToDoubleSeconds(absl::Now() - begin);
@@ -209,8 +212,8 @@ struct Row {
   Samples seconds = {};
   // Returns the time of the fastest round, which other processes on the machine have disturbed
   // least.
-  double Best() const { return seconds.Quantile(0); }
-  double Bandwidth() const { return static_cast<double>(bytes) / Best() / 1e9; }
+  double BestSeconds() const { return seconds.Quantile(0); }
+  double Bandwidth() const { return static_cast<double>(bytes) / BestSeconds() / 1e9; }
 };
 
 // Returns kernels that differ in a constant, so that the code of one is not found in the cache for
@@ -218,11 +221,12 @@ struct Row {
 std::vector<Kernel> Variants(int64_t rows, int count) {
   std::vector<Kernel> kernels;
   for (int i = 0; i < count; ++i) {
-    kernels.push_back(Parse(rows, false,
-                            absl::StrCat("%1 = load p1 [0: 0,1] : f32\n%2 = Mul %0, %1 : f32\n"
-                                         "%3 = Constant ",
-                                         i, " : f32\n%4 = Add %2, %3 : f32\n%5 = Tanh %4 : f32\n",
-                                         "store %5 p6 [0: ", kRow, ",1]\n")));
+    kernels.push_back(
+        MakeKernel(rows, false,
+                   absl::StrCat("%1 = load p1 [0: 0,1] : f32\n%2 = Mul %0, %1 : f32\n"
+                                "%3 = Constant ",
+                                i, " : f32\n%4 = Add %2, %3 : f32\n%5 = Tanh %4 : f32\n",
+                                "store %5 p6 [0: ", kRow, ",1]\n")));
   }
   return kernels;
 }
@@ -235,7 +239,7 @@ void PrintCompileTimes(int64_t rows, int count) {
   options.cache_dir = folder;
   const auto compile_all = [&] {
     codegen::HostCompiler compiler(options);
-    return 1e3 / count * Seconds([&] { TESSERA_CHECK_OK(compiler.Compile(kernels)); });
+    return 1e3 / count * SecondsOf([&] { TESSERA_CHECK_OK(compiler.Compile(kernels)); });
   };
   compile_all();
   std::filesystem::remove_all(folder);
@@ -267,12 +271,12 @@ void PrintJax(const Flags& flags, const std::vector<Row>& rows) {
     for (const Row& row : rows) {
       if (row.name != words[0] || row.threads != threads) continue;
       std::printf("%-22s %d threads: JAX %7.2f ms, ours %7.2f ms, ratio %.2f\n", row.name.c_str(),
-                  threads, 1e3 * seconds, 1e3 * row.Best(), seconds / row.Best());
+                  threads, 1e3 * seconds, 1e3 * row.BestSeconds(), seconds / row.BestSeconds());
     }
   }
 }
 
-// Returns the arrays that the kernels take, indexed by Array.
+// Returns the arrays that the kernels take, indexed by ArrayIndex.
 std::vector<void*> MakeArrays(int64_t elements) {
   const int64_t rows = elements / kRow;
   const int64_t sizes[kNumArrays] = {elements, kRow, kRow, kRow, rows, rows, elements, rows};
@@ -290,7 +294,7 @@ void PrintRows(const std::vector<Row>& table) {
   for (const Row& row : table) {
     if (row.name.rfind("triad", 0) == 0) triad = row.Bandwidth();
     std::printf("%-22s %d threads: %7.2f ms, %6.2f GB/s, ratio to triad %.2f\n", row.name.c_str(),
-                row.threads, 1e3 * row.Best(), row.Bandwidth(), row.Bandwidth() / triad);
+                row.threads, 1e3 * row.BestSeconds(), row.Bandwidth(), row.Bandwidth() / triad);
   }
 }
 
@@ -299,33 +303,33 @@ void PrintRows(const std::vector<Row>& table) {
 // iterations. All rows run once before they are measured, to warm up.
 int Run(const Flags& flags) {
   std::vector<void*> arrays = MakeArrays(flags.elements);
-  float* const third = Allocate(flags.elements);
-  for (int64_t i = 0; i < flags.elements; ++i) third[i] = 1.0F;
+  float* const triad_c = Allocate(flags.elements);
+  for (int64_t i = 0; i < flags.elements; ++i) triad_c[i] = 1.0F;
 
-  const std::vector<Case> cases = Cases(flags.elements);
+  const std::vector<Case> cases = MakeCases(flags.elements);
   std::vector<Kernel> kernels;
   for (const Case& c : cases) kernels.push_back(c.kernel);
   codegen::HostCompiler compiler({});
   const absl::StatusOr<std::shared_ptr<const HostCode>> code = compiler.Compile(kernels);
   TESSERA_CHECK_OK(code);
 
-  Team team;
+  ThreadPool pool;
   std::vector<Row> table;
   for (const int threads : {1, kThreadsMax}) {
     table.push_back({"triad, past the caches", threads, 12 * flags.elements, [&, threads] {
-                       team.Run(
+                       pool.Run(
                            [&](int part, int parts) {
                              const int64_t n = flags.elements / parts;
                              Triad(static_cast<float*>(arrays[kY]) + part * n,
                                    static_cast<const float*>(arrays[kX]) + part * n,
-                                   third + part * n, n);
+                                   triad_c + part * n, n);
                            },
                            threads);
                      }});
     for (size_t k = 0; k < cases.size(); ++k) {
       table.push_back({cases[k].name, threads, cases[k].bytes, [&, k, threads] {
                          const int64_t n = kernels[k].num_iterations();
-                         team.Run(
+                         pool.Run(
                              [&](int part, int parts) {
                                (*code)->function(static_cast<int>(k))(
                                    arrays.data(), n * part / parts, n * (part + 1) / parts);
@@ -336,7 +340,7 @@ int Run(const Flags& flags) {
   }
   for (Row& row : table) row.run();
   for (int round = 0; round < flags.rounds; ++round)
-    for (Row& row : table) row.seconds.AddValue(Seconds(row.run));
+    for (Row& row : table) row.seconds.AddValue(SecondsOf(row.run));
 
   PrintRows(table);
   PrintCompileTimes(flags.elements / kRow, /*count=*/flags.rounds > 1 ? 64 : 4);
@@ -347,17 +351,17 @@ int Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   FlagParser parser("bench-elementwise", "Measures fused elementwise chains and a row sum.");
-  parser.Number("--elements", &flags.elements, "f32 numbers in a large array",
-                {.least = 64 * kRow, .multiple_of = 64 * kRow});
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Action(
+  parser.AddNumber("--elements", &flags.elements, "f32 numbers in a large array",
+                   {.least = 64 * kRow, .multiple_of = 64 * kRow});
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddAction(
       "--smoke",
       [&flags] {
         flags.elements = 64 * kRow;
         flags.rounds = 1;
       },
       "runs short, as a test");
-  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  parser.AddText("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   return Run(flags);
 }

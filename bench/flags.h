@@ -2,7 +2,7 @@
 //
 //   int rounds = 10;
 //   FlagParser parser("bench-loops", "Compares loops with the same loops in JAX.");
-//   parser.Number("--rounds", &rounds, "number of rounds");
+//   parser.AddNumber("--rounds", &rounds, "number of rounds");
 //   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
 //
 // Every flag that takes a value may be given as `--flag VALUE` or as `--flag=VALUE`. Flags take
@@ -30,23 +30,24 @@ class FlagParser {
   FlagParser(const std::string& program, const std::string& summary);
   ~FlagParser();
 
-  // The methods below add flags. `name` begins with two dashes. `help` says in a phrase what the
+  // The methods Add... add a flag. `name` begins with two dashes. `help` says in a phrase what the
   // flag is for. The variables must outlive the parser. The values that the variables have before
   // Parse are the defaults, which --help shows.
   //
-  // Text adds a flag that takes a text; --help calls the text `value`.
-  void Text(const std::string& name, const std::string& value, std::string* to,
-            const std::string& help);
-  void Number(const std::string& name, int* to, const std::string& help, NumberRange range = {});
-  void Number(const std::string& name, int64_t* to, const std::string& help,
-              NumberRange range = {});
-  // Switch adds a flag without a value, which sets `*to` to true.
-  void Switch(const std::string& name, bool* to, const std::string& help);
-  // Action adds a flag without a value, which calls `act`. A flag such as --smoke sets several
+  // AddText adds a flag that takes a text; --help calls the text `value`.
+  void AddText(const std::string& name, const std::string& value, std::string* to,
+               const std::string& help);
+  void AddNumber(const std::string& name, int* to, const std::string& help, NumberRange range = {});
+  void AddNumber(const std::string& name, int64_t* to, const std::string& help,
+                 NumberRange range = {});
+  // AddSwitch adds a flag without a value, which sets `*to` to true.
+  void AddSwitch(const std::string& name, bool* to, const std::string& help);
+  // AddAction adds a flag without a value, which calls `act`. A flag such as --smoke sets several
   // variables in this way.
-  void Action(const std::string& name, const std::function<void()>& act, const std::string& help);
-  // Makes a flag that has been added mandatory.
-  void Require(const std::string& name);
+  void AddAction(const std::string& name, const std::function<void()>& act,
+                 const std::string& help);
+  // Makes Parse fail if the command line lacks the flag `name`, which has been added before.
+  void SetRequired(const std::string& name);
 
   // Reads the command line. Returns the exit status if the program has to end: 0 after it has
   // printed the help that --help asks for, and 2 after it has printed what is wrong with the
@@ -56,8 +57,9 @@ class FlagParser {
  private:
   struct Grammar;
 
-  void AddNumber(const std::string& name, int64_t now, const std::function<void(int64_t)>& set,
-                 const std::string& help, NumberRange range);
+  void AddNumberOption(const std::string& name, int64_t default_value,
+                       const std::function<void(int64_t)>& set, const std::string& help,
+                       NumberRange range);
 
   std::unique_ptr<Grammar> grammar_;
 };

@@ -29,14 +29,14 @@ struct Program {
   // Reads the command line `args`, which does not contain the program's name.
   std::optional<int> Read(std::vector<std::string> args, bool needs_jax = false) {
     FlagParser parser("bench-nothing", "Measures nothing.");
-    parser.Number("--rounds", &rounds, "number of rounds");
-    parser.Number("--elements", &elements, "size", {.least = 64, .multiple_of = 64});
-    parser.Text("--jax", "PYTHON", &jax, "compares with JAX");
-    parser.Text("--folder", "DIR", &folder, "where to write");
-    parser.Switch("--json", &json, "prints JSON");
-    parser.Action(
+    parser.AddNumber("--rounds", &rounds, "number of rounds");
+    parser.AddNumber("--elements", &elements, "size", {.least = 64, .multiple_of = 64});
+    parser.AddText("--jax", "PYTHON", &jax, "compares with JAX");
+    parser.AddText("--folder", "DIR", &folder, "where to write");
+    parser.AddSwitch("--json", &json, "prints JSON");
+    parser.AddAction(
         "--smoke", [this] { rounds = 1; }, "runs short");
-    if (needs_jax) parser.Require("--jax");
+    if (needs_jax) parser.SetRequired("--jax");
     args.insert(args.begin(), "bench-nothing");
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
@@ -80,7 +80,7 @@ TEST(Flags, HelpShowsTheDefaults) {
   EXPECT_EQ(p.err, "");
 }
 
-TEST(Flags, AWrongCommandLineIsRefusedWithTheFlag) {
+TEST(Flags, AWrongCommandLineIsRefusedWithTheFlagsName) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> rows = {
       {{"--runds", "3"}, "bench-nothing: there is no flag --runds\n"},
       {{"--runds=3"}, "there is no flag --runds\n"},
@@ -99,7 +99,7 @@ TEST(Flags, AWrongCommandLineIsRefusedWithTheFlag) {
   }
 }
 
-TEST(Flags, AFlagThatIsNeededIsNamed) {
+TEST(Flags, AMissingRequiredFlagIsNamed) {
   Program p;
   EXPECT_EQ(p.Read({}, /*needs_jax=*/true), 2);
   EXPECT_THAT(p.err, HasSubstr("--jax is required"));

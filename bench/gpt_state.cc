@@ -34,22 +34,22 @@ ir::Array IntegersOnHost(uint32_t salt, int64_t limit, const ir::Dims& shape) {
 examples::State GptState(int64_t layers) {
   using namespace examples;  // NOLINT(google-build-using-namespace): the sizes of the model
   uint32_t salt = 0;
-  const auto of = [&](const ir::Dims& shape) { return Numbers(++salt, shape, -0.1, 0.1); };
-  const auto norm = [&] { return Numbers(++salt, {kWidth}, 0.9, 1.1); };
+  const auto weights = [&](const ir::Dims& shape) { return Numbers(++salt, shape, -0.1, 0.1); };
+  const auto norm_scale = [&] { return Numbers(++salt, {kWidth}, 0.9, 1.1); };
   Gpt p;
-  p.tokens = of({kVocabulary, kWidth});
-  p.positions = of({kLength, kWidth});
+  p.tokens = weights({kVocabulary, kWidth});
+  p.positions = weights({kLength, kWidth});
   for (int64_t i = 0; i < layers; ++i) {
     Block block;
-    block.norm1 = norm();
-    block.qkv = of({kWidth, 3, kHeads, kHeadWidth});
-    block.out = of({kHeads, kHeadWidth, kWidth});
-    block.norm2 = norm();
-    block.up = of({kWidth, kHidden});
-    block.down = of({kHidden, kWidth});
+    block.norm1 = norm_scale();
+    block.qkv = weights({kWidth, 3, kHeads, kHeadWidth});
+    block.out = weights({kHeads, kHeadWidth, kWidth});
+    block.norm2 = norm_scale();
+    block.up = weights({kWidth, kHidden});
+    block.down = weights({kHidden, kWidth});
     p.blocks.push_back(block);
   }
-  p.norm = norm();
+  p.norm = norm_scale();
   return {p, Optimizer().init(p)};
 }
 

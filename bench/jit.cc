@@ -39,10 +39,10 @@ namespace tessera::bench {
 namespace {
 
 constexpr absl::Duration kStartLimit = absl::Seconds(60);
-constexpr absl::Duration kLimit = absl::Seconds(300);
+constexpr absl::Duration kReplyTimeout = absl::Seconds(300);
 // How far the losses after all steps may differ, relative to their size. They differ because the
 // two programs add numbers in different orders.
-constexpr double kLossesDiffer = 1e-3;
+constexpr double kLossTolerance = 1e-3;
 
 struct Flags {
   std::string python, client, bin_dir = OwnFolder();
@@ -54,7 +54,9 @@ struct Flags {
 
   // Returns the path through which JAX reaches Tessera: the folder of the package `tessera`, or the
   // plugin's shared object.
-  std::string door() const { return plugin ? bin_dir + "/../lib/pjrt_plugin_tessera.so" : client; }
+  std::string tessera_path() const {
+    return plugin ? bin_dir + "/../lib/pjrt_plugin_tessera.so" : client;
+  }
 };
 
 // The ways to take steps, under the names that bench/jit_jax.py uses.
@@ -63,8 +65,8 @@ constexpr const char* kWayNames[] = {"loss of every step read", "no loss read",
                                      "a new batch put, loss read"};
 
 // The times of the steps that one side took in one way, and the processor time that the client used
-// for all of them together.
-struct Measured {
+// for all these steps together.
+struct StepTimes {
   Samples us;
   double wall_us = 0, cpu_us = 0;
 
@@ -75,12 +77,12 @@ struct Measured {
     }
     cpu_us += cpu;
   }
-  void Add(const Measured& other) {
+  void Add(const StepTimes& other) {
     us.Add(other.us);
     wall_us += other.wall_us;
     cpu_us += other.cpu_us;
   }
-  double busy() const { return cpu_us / wall_us; }
+  double busy_share() const { return cpu_us / wall_us; }
 };
 
 struct Cluster {
@@ -122,9 +124,9 @@ double TimeUs(const std::function<void()>& f) {
 }
 
 // The training by the C++ SDK.
-class Sdk {
+class SdkTraining {
  public:
-  explicit Sdk(const Flags& flags)
+  explicit SdkTraining(const Flags& flags)
       : mesh_(make_mesh({2}, {"data"}, {AxisType::kAuto})),
         batch_(IntegersOnHost(1000, examples::kVocabulary, {flags.batch, examples::kLength + 1})),
         text_(put(batch_, mesh_, P("data"))),
@@ -132,20 +134,20 @@ class Sdk {
         state_(
             tree_map([&](const Array& a) { return put(a, mesh_, P()); }, GptState(flags.layers))) {}
 
-  void Measure(const std::string& way, int steps, Measured* to) {
+  void Measure(const std::string& way, int steps, StepTimes* to) {
     const double cpu = ProcessorUs();
     std::vector<double> times;
     if (way == "unread") {
-      const double all = TimeUs([&] {
+      const double total_us = TimeUs([&] {
         for (int i = 0; i < steps; ++i) Step(text_);
-        loss_ = last_.item<float>();
+        loss_ = last_loss_.item<float>();
       });
-      times.assign(steps, all / steps);
+      times.assign(steps, total_us / steps);
     } else {
       for (int i = 0; i < steps; ++i)
         times.push_back(TimeUs([&] {
           Step(way == "fed" ? put(batch_, mesh_, P("data")) : text_);
-          loss_ = last_.item<float>();
+          loss_ = last_loss_.item<float>();
         }));
     }
     to->Add(times, ProcessorUs() - cpu);
@@ -157,7 +159,7 @@ class Sdk {
   void Step(const Array& text) {
     auto [next, loss] = step_(state_, text, key_);
     state_ = std::move(next);
-    last_ = std::move(loss);
+    last_loss_ = std::move(loss);
   }
 
   const Mesh mesh_;
@@ -166,24 +168,24 @@ class Sdk {
   examples::State state_;
   Jitted<decltype(&examples::Step)> step_ = jit(
       &examples::Step, {.name = "train_step", .donate_argnums = {0}, .out_shardings = {P(), P()}});
-  Array last_;
+  Array last_loss_;
   double loss_ = 0;
 };
 
 // The training by bench/jit_jax.py, which runs in a child process.
-class Python {
+class PythonTraining {
  public:
-  static absl::StatusOr<Python> Start(const Flags& flags, const std::string& address) {
+  static absl::StatusOr<PythonTraining> Start(const Flags& flags, const std::string& address) {
     TESSERA_ASSIGN_OR_RETURN(
-        Process process,
-        Process::Start({flags.python, "-B", TESSERA_SOURCE_DIR "/bench/jit_jax.py", flags.door(),
-                        address, absl::StrCat(flags.layers), absl::StrCat(flags.batch)}));
-    TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kLimit));
+        Process process, Process::Start({flags.python, "-B", TESSERA_SOURCE_DIR "/bench/jit_jax.py",
+                                         flags.tessera_path(), address, absl::StrCat(flags.layers),
+                                         absl::StrCat(flags.batch)}));
+    TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kReplyTimeout));
     if (line != "ready")
       return absl::InternalError(absl::StrCat("bench/jit_jax.py printed '", line, "'"));
-    return Python(std::move(process));
+    return PythonTraining(std::move(process));
   }
-  absl::Status Measure(const std::string& way, int steps, Measured* to) {
+  absl::Status Measure(const std::string& way, int steps, StepTimes* to) {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<double> numbers, Ask(absl::StrCat(way, " ", steps)));
     if (numbers.size() < 3) return absl::InternalError("bench/jit_jax.py printed too little");
     loss_ = numbers[0];
@@ -194,7 +196,7 @@ class Python {
     TESSERA_RETURN_IF_ERROR(process_.WriteLine("explain 0"));
     std::string text;
     while (true) {
-      TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kLimit));
+      TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kReplyTimeout));
       if (line == "end of plan") return text;
       absl::StrAppend(&text, line, "\n");
     }
@@ -202,10 +204,10 @@ class Python {
   double loss() const { return loss_; }
 
  private:
-  explicit Python(Process process) : process_(std::move(process)) {}
+  explicit PythonTraining(Process process) : process_(std::move(process)) {}
   absl::StatusOr<std::vector<double>> Ask(const std::string& question) {
     TESSERA_RETURN_IF_ERROR(process_.WriteLine(question));
-    TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kLimit));
+    TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kReplyTimeout));
     std::vector<double> numbers;
     for (const absl::string_view word : absl::StrSplit(line, ' '))
       if (!absl::SimpleAtod(word, &numbers.emplace_back()))
@@ -233,25 +235,25 @@ absl::Status Run(const Flags& flags) {
   ConnectOptions connect;
   connect.min_devices = 2;
   Session::SetDefault(Session::Connect(cluster.address, connect));
-  Sdk sdk(flags);
-  TESSERA_ASSIGN_OR_RETURN(Python python, Python::Start(flags, cluster.address));
+  SdkTraining sdk(flags);
+  TESSERA_ASSIGN_OR_RETURN(PythonTraining python, PythonTraining::Start(flags, cluster.address));
   if (flags.explain) {
     TESSERA_ASSIGN_OR_RETURN(const std::string plan, python.Explain());
     std::printf("%s\n%s\n", sdk.Explain().c_str(), plan.c_str());
   }
   constexpr size_t kNumWays = std::size(kWays);
-  Measured ours[kNumWays], theirs[kNumWays];
+  StepTimes ours[kNumWays], theirs[kNumWays];
   std::vector<double> ratios[kNumWays];  // JAX's median to the SDK's, one ratio per round
   for (int round = -1; round < flags.rounds; ++round) {
     for (size_t w = 0; w < kNumWays; ++w) {
       const bool warm_up = round < 0;
-      Measured sdks, pythons;
-      sdk.Measure(kWays[w], warm_up ? 2 : flags.steps, &sdks);
-      TESSERA_RETURN_IF_ERROR(python.Measure(kWays[w], warm_up ? 2 : flags.steps, &pythons));
+      StepTimes sdk_times, python_times;
+      sdk.Measure(kWays[w], warm_up ? 2 : flags.steps, &sdk_times);
+      TESSERA_RETURN_IF_ERROR(python.Measure(kWays[w], warm_up ? 2 : flags.steps, &python_times));
       if (warm_up) continue;
-      ratios[w].push_back(pythons.us.Quantile(0.5) / sdks.us.Quantile(0.5));
-      ours[w].Add(sdks);
-      theirs[w].Add(pythons);
+      ratios[w].push_back(python_times.us.Quantile(0.5) / sdk_times.us.Quantile(0.5));
+      ours[w].Add(sdk_times);
+      theirs[w].Add(python_times);
     }
   }
   Session::SetDefault(nullptr);
@@ -261,16 +263,16 @@ absl::Status Run(const Flags& flags) {
   std::printf("%-28s %9s %9s %9s %9s %9s %7s %14s\n", "ms", "SDK p50", "p90", "JAX p50", "p90",
               "ratio", "rounds'", "busy: SDK, JAX");
   for (size_t w = 0; w < kNumWays; ++w) {
-    const auto ms = [](const Measured& m, double q) { return m.us.Quantile(q) * 1e-3; };
+    const auto ms = [](const StepTimes& m, double q) { return m.us.Quantile(q) * 1e-3; };
     std::sort(ratios[w].begin(), ratios[w].end());
     std::printf("%-28s %9.2f %9.2f %9.2f %9.2f %9.3f %7.3f %6.0f%% %5.0f%%\n", kWayNames[w],
                 ms(ours[w], 0.5), ms(ours[w], 0.9), ms(theirs[w], 0.5), ms(theirs[w], 0.9),
                 ms(theirs[w], 0.5) / ms(ours[w], 0.5), ratios[w][ratios[w].size() / 2],
-                100 * ours[w].busy(), 100 * theirs[w].busy());
+                100 * ours[w].busy_share(), 100 * theirs[w].busy_share());
   }
   std::printf("losses after the last step: %.6f by the SDK, %.6f by JAX, %s\n", sdk.loss(),
               python.loss(), flags.plugin ? "itself" : "through @client.jit");
-  if (!(std::abs(sdk.loss() - python.loss()) <= kLossesDiffer * std::abs(sdk.loss())))
+  if (!(std::abs(sdk.loss() - python.loss()) <= kLossTolerance * std::abs(sdk.loss())))
     return absl::InternalError("the two trainings have not computed the same");
   return absl::OkStatus();
 }
@@ -282,16 +284,17 @@ int Main(int argc, char** argv) {
   Flags flags;
   flags.client = flags.bin_dir + "/../python";
   FlagParser parser("bench-jit", "Measures what a program pays for using Tessera from Python.");
-  parser.Text("--python", "PYTHON", &flags.python, "the Python with JAX that takes the steps");
-  parser.Require("--python");
-  parser.Text("--client", "DIR", &flags.client, "folder with the package tessera");
-  parser.Switch("--plugin", &flags.plugin, "JAX uses Tessera by its plugin, without the package");
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Number("--steps", &flags.steps, "steps of each kind in a round");
-  parser.Number("--layers", &flags.layers, "layers of the GPT");
-  parser.Number("--batch", &flags.batch, "sequences in a batch");
-  parser.Switch("--explain", &flags.explain, "prints the plans of both steps");
-  parser.Text("--bin-dir", "DIR", &flags.bin_dir, "folder with the daemons");
+  parser.AddText("--python", "PYTHON", &flags.python, "the Python with JAX that takes the steps");
+  parser.SetRequired("--python");
+  parser.AddText("--client", "DIR", &flags.client, "folder with the package tessera");
+  parser.AddSwitch("--plugin", &flags.plugin,
+                   "JAX uses Tessera by its plugin, without the package");
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddNumber("--steps", &flags.steps, "steps of each kind in a round");
+  parser.AddNumber("--layers", &flags.layers, "layers of the GPT");
+  parser.AddNumber("--batch", &flags.batch, "sequences in a batch");
+  parser.AddSwitch("--explain", &flags.explain, "prints the plans of both steps");
+  parser.AddText("--bin-dir", "DIR", &flags.bin_dir, "folder with the daemons");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   try {
     const absl::Status status = Run(flags);

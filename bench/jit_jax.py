@@ -21,7 +21,7 @@ class Training:
     `batch` holds the texts on the host, `text` holds them on the devices, and `feed` turns such a `batch` into an
     argument of `step`."""
 
-    def take(self, way, steps):
+    def take_steps(self, way, steps):
         """Takes `steps` steps. Returns the last loss and the time of each step in seconds."""
         times = []
         begin = time.perf_counter()
@@ -56,14 +56,14 @@ class ByClient(Training):
 
         client = tessera.connect(address)
         mesh = AbstractMesh((2,), ("data",))
-        whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-        self.step = client.jit(compile_jax.gpt_step, donate_argnums=(0,), in_shardings=(whole, rows, whole),
-                               out_shardings=(whole, whole))
+        replicated, by_batch = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+        self.step = client.jit(compile_jax.gpt_step, donate_argnums=(0,),
+                               in_shardings=(replicated, by_batch, replicated), out_shardings=(replicated, replicated))
         self.batch = texts(batch)
-        on = tessera.Mesh({"data": 2})
-        self.state = jax.tree.map(lambda a: client.put(a, on), compile_jax.gpt_state(layers))
-        self.text = client.put(self.batch, on, tessera.P("data"))
-        self.key = client.put(jax.random.key_data(jax.random.key(1)), on)
+        tessera_mesh = tessera.Mesh({"data": 2})
+        self.state = jax.tree.map(lambda a: client.put(a, tessera_mesh), compile_jax.gpt_state(layers))
+        self.text = client.put(self.batch, tessera_mesh, tessera.P("data"))
+        self.key = client.put(jax.random.key_data(jax.random.key(1)), tessera_mesh)
         self.get, self.feed = client.get, lambda batch: batch
 
     def explain(self):
@@ -83,15 +83,15 @@ class ByPlugin(Training):
         from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
         mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
-        whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-        self.step = jax.jit(compile_jax.gpt_step, donate_argnums=(0,), out_shardings=(whole, whole))
+        replicated, by_batch = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+        self.step = jax.jit(compile_jax.gpt_step, donate_argnums=(0,), out_shardings=(replicated, replicated))
         self.batch = texts(batch)
         # The state is copied by way of the host, so that each of Adam's two moments gets a buffer of its own: gpt_state
         # uses one array for both, and both are donated.
-        self.state = jax.device_put(jax.tree.map(np.asarray, compile_jax.gpt_state(layers)), whole)
-        self.text = jax.device_put(self.batch, rows)
-        self.key = jax.device_put(jax.random.PRNGKey(1), whole)
-        self.get, self.feed = float, lambda batch: jax.device_put(batch, rows)
+        self.state = jax.device_put(jax.tree.map(np.asarray, compile_jax.gpt_state(layers)), replicated)
+        self.text = jax.device_put(self.batch, by_batch)
+        self.key = jax.device_put(jax.random.PRNGKey(1), replicated)
+        self.get, self.feed = float, lambda batch: jax.device_put(batch, by_batch)
 
     def explain(self):
         import tessera_jax
@@ -100,8 +100,8 @@ class ByPlugin(Training):
 
 
 def main():
-    door, address, layers, batch = sys.argv[1:]
-    training = (ByPlugin if door.endswith(".so") else ByClient)(door, address, int(layers), int(batch))
+    tessera_path, address, layers, batch = sys.argv[1:]
+    training = (ByPlugin if tessera_path.endswith(".so") else ByClient)(tessera_path, address, int(layers), int(batch))
     print("ready", flush=True)
     for line in sys.stdin:
         way, steps = line.split()
@@ -110,7 +110,7 @@ def main():
             print("end of plan", flush=True)
             continue
         cpu = time.process_time()
-        loss, times = training.take(way, int(steps))
+        loss, times = training.take_steps(way, int(steps))
         cpu = time.process_time() - cpu
         print(loss, *(f"{t * 1e6:.2f}" for t in (cpu, *times)), flush=True)
 

@@ -57,7 +57,7 @@ Array Mirror(int64_t n) {
   return eye(n) - 2 * (reshape(v, {n, 1}) * v) / dot(v, v);
 }
 
-// Returns a function that calls `f`, jitted, with these arguments and waits for its results.
+// Returns a function that calls the jitted `f` with these arguments and waits for its results.
 template <class F, class... Args>
 std::function<void()> CallOf(F f, Args... args) {
   return [run = jit(std::move(f)), args...] {
@@ -65,7 +65,7 @@ std::function<void()> CallOf(F f, Args... args) {
   };
 }
 
-std::function<void()> Vector(int64_t length) {
+std::function<void()> VectorLoop(int64_t length) {
   return CallOf(
       [](const Array& c, const Array& xs) {
         return scan(
@@ -78,7 +78,7 @@ std::function<void()> Vector(int64_t length) {
       Ramp({16}), Ramp({length, 16}));
 }
 
-std::function<void()> RnnCell(int64_t length) {
+std::function<void()> RnnLoop(int64_t length) {
   return CallOf(
       [](const Array& h, const Array& xs, const Array& u, const Array& w, const Array& b) {
         const auto cell = [&](const Array& h, const Array& x) {
@@ -89,7 +89,7 @@ std::function<void()> RnnCell(int64_t length) {
       Ramp({16, 64}), Ramp({length, 16, 32}), Ramp({32, 64}), Ramp({64, 64}), Ramp({64}));
 }
 
-std::function<void()> Product(int64_t length) {
+std::function<void()> ProductLoop(int64_t length) {
   return CallOf(
       [length](const Array& x, const Array& w) {
         const auto body = [&](const Array& x, NoneType) { return std::pair(matmul(x, w), None); };
@@ -98,7 +98,7 @@ std::function<void()> Product(int64_t length) {
       Ramp({32, 32}), Mirror(32));
 }
 
-std::function<void()> Nested(int64_t length) {
+std::function<void()> NestedLoops(int64_t length) {
   return CallOf(
       [](const Array& c, const Array& xs) {
         const auto inner = [](const Array& c, const Array& x) {
@@ -113,7 +113,7 @@ std::function<void()> Nested(int64_t length) {
       Ramp({16}), Ramp({length / kRows, kRows, 16}));
 }
 
-std::function<void()> While(int64_t length) {
+std::function<void()> WhileLoop(int64_t length) {
   return CallOf(
       [](const Array& x, const Array& limit) {
         using Carry = std::pair<Array, Array>;
@@ -127,7 +127,7 @@ std::function<void()> While(int64_t length) {
       Ramp({16}), put(ir::Array::ScalarInt(DType::kS32, length)));
 }
 
-std::function<void()> SummedOverTwo(int64_t length) {
+std::function<void()> PsumLoop(int64_t length) {
   const Mesh mesh = make_mesh({2}, {"i"}, {AxisType::kAuto});
   return CallOf(shard_map(
                     [](const Array& c, const Array& xs) {
@@ -144,16 +144,16 @@ std::function<void()> SummedOverTwo(int64_t length) {
 // Compiles all loops, measures them in turns with JAX if --jax is given, and prints a row for each.
 // The results are not compared with JAX's; only the times are.
 absl::Status Run(const Flags& flags) {
-  std::optional<Jax> jax;
+  std::optional<JaxScript> jax;
   if (!flags.jax.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(Jax started,
-                             Jax::Start(flags.jax, "loops_jax.py", {absl::StrCat(flags.length)}));
+    TESSERA_ASSIGN_OR_RETURN(JaxScript started, JaxScript::Start(flags.jax, "loops_jax.py",
+                                                                 {absl::StrCat(flags.length)}));
     jax.emplace(std::move(started));
   }
   std::vector<Loop> loops = {
-      {"f32[16]", Vector(flags.length)},  {"rnn", RnnCell(flags.length)},
-      {"product", Product(flags.length)}, {"nested", Nested(flags.length)},
-      {"while", While(flags.length)},     {"psum", SummedOverTwo(flags.length)},
+      {"f32[16]", VectorLoop(flags.length)},  {"rnn", RnnLoop(flags.length)},
+      {"product", ProductLoop(flags.length)}, {"nested", NestedLoops(flags.length)},
+      {"while", WhileLoop(flags.length)},     {"psum", PsumLoop(flags.length)},
   };
   for (Loop& loop : loops) loop.call();  // compiles
   for (int round = 0; round < flags.rounds; ++round) {
@@ -179,17 +179,17 @@ int Main(int argc, char** argv) {
   DisableDeadlockDetection();
   Flags flags;
   FlagParser parser("bench-loops", "Measures loops whose iterations do little work.");
-  parser.Number("--length", &flags.length, "iterations of a loop", {.least = kRows});
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Number("--calls", &flags.calls, "calls of each loop in a round");
-  parser.Action(
+  parser.AddNumber("--length", &flags.length, "iterations of a loop", {.least = kRows});
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddNumber("--calls", &flags.calls, "calls of each loop in a round");
+  parser.AddAction(
       "--smoke",
       [&flags] {
         flags.length = 2 * kRows;
         flags.rounds = flags.calls = 1;
       },
       "runs short, as a test");
-  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  parser.AddText("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   const absl::Status status = Run(flags);
   if (!status.ok()) std::cerr << status << "\n";

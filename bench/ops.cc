@@ -53,7 +53,7 @@ struct Row {
   // Returns the arrays that are compared with JAX's in place of the results. It is set for
   // decompositions, whose factors are not unique: the product of the factors is compared. If it is
   // empty, the results themselves are compared.
-  std::function<std::vector<Array>(const std::vector<Array>&)> compared = {};
+  std::function<std::vector<Array>(const std::vector<Array>&)> compared_arrays = {};
   Samples ours = {}, jax = {};
   // Returns the row's name in bench/ops_jax.py.
   std::string name() const { return absl::StrCat(op, ", ", size); }
@@ -126,11 +126,11 @@ class Table {
                      }});
   }
 
-  // Sets Row::compared of the row `op`, which must be the row that was added last. Does nothing if
-  // --only excludes that row.
-  void Compare(const std::string& op,
-               std::function<std::vector<Array>(const std::vector<Array>&)> results) {
-    if (!rows_.empty() && rows_.back().op == op) rows_.back().compared = std::move(results);
+  // Sets Row::compared_arrays of the row `op`, which must be the row that was added last. Does
+  // nothing if --only excludes that row.
+  void SetComparedArrays(const std::string& op,
+                         std::function<std::vector<Array>(const std::vector<Array>&)> results) {
+    if (!rows_.empty() && rows_.back().op == op) rows_.back().compared_arrays = std::move(results);
   }
 
   // Adds ops that read or write elements by index. The row "at[].set" gets indices that all differ,
@@ -144,9 +144,9 @@ class Table {
     const int64_t tokens = large ? 8'192 : 64;
     const Array table = Numbers(12, {vocabulary, width}), ids = Integers(13, vocabulary, {tokens});
     const Array half = Numbers(4, {n / 2}), start = scalar(static_cast<int32_t>(n / 4));
-    const Array at = Integers(8, n, {n});
+    const Array indices = Integers(8, n, {n});
     Add(
-        "take of scalars", [](const Array& x, const Array& i) { return take(x, i); }, x_, at);
+        "take of scalars", [](const Array& x, const Array& i) { return take(x, i); }, x_, indices);
     Add(
         "take of rows", [](const Array& m, const Array& i) { return take(m, i, 0); }, m_,
         Integers(9, side_, {side_}));
@@ -168,7 +168,7 @@ class Table {
         x_, distinct_, half);
     Add(
         "at[].add", [](const Array& x, const Array& i, const Array& u) { return x.at(i).add(u); },
-        x_, at, Numbers(2, {n}));
+        x_, indices, Numbers(2, {n}));
     Add(
         "embedding", [](const Array& t, const Array& i) { return take(t, i, 0); }, table, ids);
     Add(
@@ -357,11 +357,11 @@ class Table {
   // batch's own mean and variance.
   static Array ResNetLoss(const std::vector<Array>& params, const Array& images,
                           const Array& labels) {
-    auto next = params.begin();
+    auto next_param = params.begin();
     const auto conv = [&](const Array& x, int64_t stride) {
       lax::ConvOptions options;
       options.dimension_numbers = {"NHWC", "HWIO", "NHWC"};
-      const Array &kernel = *next++, &scale = *next++, &bias = *next++;
+      const Array &kernel = *next_param++, &scale = *next_param++, &bias = *next_param++;
       const Array y = lax::conv_general_dilated(x, kernel, {stride, stride}, "SAME", options);
       const Array centered = y - mean(y, {0, 1, 2});
       return centered * rsqrt(mean(square(centered), {0, 1, 2}) + 1e-5) * scale + bias;
@@ -379,7 +379,7 @@ class Table {
         x = relu(second + (in == out ? x : conv(x, stride)));
         in = out;
       }
-    const Array &weights = *next++, &bias = *next++;
+    const Array &weights = *next_param++, &bias = *next_param++;
     const Array scores = log_softmax(matmul(mean(x, {1, 2}), weights) + bias);
     return -mean(take_along_axis(scores, expand_dims(labels, 1), 1));
   }
@@ -397,22 +397,22 @@ class Table {
         ResNet().params, Numbers(30, {8, 64, 64, 3}), Integers(31, 1000, {8}));
   }
 
-  // Adds decompositions and solvers. `positive` makes matrices that are positive definite, as
-  // Cholesky needs them. qr, eigh and svd take more time, and therefore get at most 256 columns.
-  // They are compared by the eigenvalues or singular values and by the products of their factors,
-  // because the signs of the vectors are not determined.
+  // Adds decompositions and solvers. `positive_definite` makes matrices as Cholesky needs
+  // them. qr, eigh and svd take more time, and therefore get at most 256 columns. They are compared
+  // by the eigenvalues or singular values and by the products of their factors, because the signs
+  // of the vectors are not determined.
   void AddLinearAlgebra() {
     family_ = "linear algebra";
     const int64_t small = std::min<int64_t>(side_, 256);
-    const auto positive = [](const Array& m) {
+    const auto positive_definite = [](const Array& m) {
       const int64_t n = m.shape().back();
       return matmul(m, swapaxes(m, -1, -2)) / static_cast<double>(n) + 2.0 * eye(n);
     };
     const auto cholesky = [](const Array& m) { return linalg::cholesky(m); };
-    const Array p = positive(m_), q = positive(Numbers(22, {small, small}));
-    const Array right = Numbers(23, {side_, 8}), tall = Numbers(24, {2 * small, small});
+    const Array p = positive_definite(m_), q = positive_definite(Numbers(22, {small, small}));
+    const Array rhs = Numbers(23, {side_, 8}), tall = Numbers(24, {2 * small, small});
     Add("cholesky", cholesky, p);
-    Add("cholesky of 8 x 8", cholesky, positive(Numbers(25, {n_ / 64, 8, 8})));
+    Add("cholesky of 8 x 8", cholesky, positive_definite(Numbers(25, {n_ / 64, 8, 8})));
     Add(
         "cholesky gradient",
         [](const Array& m) {
@@ -424,9 +424,9 @@ class Table {
         [](const Array& a, const Array& b) {
           return lax::linalg::triangular_solve(a, b, {.left_side = true, .lower = true});
         },
-        p, right);
+        p, rhs);
     Add(
-        "solve", [](const Array& a, const Array& b) { return linalg::solve(a, b); }, p, right);
+        "solve", [](const Array& a, const Array& b) { return linalg::solve(a, b); }, p, rhs);
     Add(
         "det", [](const Array& a) { return linalg::slogdet(a).second; }, p);
     Add(
@@ -436,8 +436,8 @@ class Table {
           return std::vector<Array>{q, r};
         },
         tall);
-    Compare("qr",
-            [](const std::vector<Array>& r) { return std::vector<Array>{matmul(r[0], r[1])}; });
+    SetComparedArrays(
+        "qr", [](const std::vector<Array>& r) { return std::vector<Array>{matmul(r[0], r[1])}; });
     Add(
         "eigh",
         [](const Array& a) {
@@ -445,7 +445,7 @@ class Table {
           return std::vector<Array>{w, v};
         },
         q);
-    Compare("eigh", [](const std::vector<Array>& r) {
+    SetComparedArrays("eigh", [](const std::vector<Array>& r) {
       return std::vector<Array>{r[0], matmul(r[1] * r[0], swapaxes(r[1], 0, 1))};
     });
     Add(
@@ -455,7 +455,7 @@ class Table {
           return std::vector<Array>{svd.u, svd.s, svd.vh};
         },
         tall);
-    Compare("svd", [](const std::vector<Array>& r) {
+    SetComparedArrays("svd", [](const std::vector<Array>& r) {
       return std::vector<Array>{r[1], matmul(r[0] * r[1], r[2])};
     });
   }
@@ -553,7 +553,7 @@ std::vector<double> NumbersOf(const std::vector<Array>& results) {
 
 // Returns how many calls of the row a round makes. Requires: the row's program is compiled already,
 // so that one more call shows how long a call takes.
-int CallsOf(const Row& row, const Flags& flags) {
+int CallsPerRound(const Row& row, const Flags& flags) {
   if (flags.smoke) return 1;
   const absl::Time begin = absl::Now();
   row.call();
@@ -561,13 +561,13 @@ int CallsOf(const Row& row, const Flags& flags) {
   return static_cast<int>(std::clamp(fit, 1.0, static_cast<double>(kCallsMax)));
 }
 
-// Prints the geometric mean of the ratios of the rows whose family is `*of`, or of all rows if `of`
-// is null.
-void PrintMean(const std::string& name, const std::vector<Row>& rows, const std::string* of) {
+// Prints the geometric mean of the ratios of the rows whose family is `*family`, or of all rows if
+// `family` is null.
+void PrintMean(const std::string& name, const std::vector<Row>& rows, const std::string* family) {
   double sum = 0;
   int count = 0;
   for (const Row& row : rows) {
-    if (of != nullptr && row.family != *of) continue;
+    if (family != nullptr && row.family != *family) continue;
     sum += std::log(row.ours.Quantile(0) / row.jax.Quantile(0));
     ++count;
   }
@@ -601,19 +601,19 @@ absl::Status Run(const Flags& flags) {
   Table table(flags);
   for (const int64_t n : flags.sizes) table.AddOps(n);
   std::vector<Row> rows = std::move(table).Take();
-  std::optional<Jax> jax;
+  std::optional<JaxScript> jax;
   if (!flags.jax.empty()) {
     std::vector<std::string> args = {absl::StrJoin(flags.sizes, ",")};
     for (const Row& row : rows) args.push_back(row.name());
-    TESSERA_ASSIGN_OR_RETURN(Jax started, Jax::Start(flags.jax, "ops_jax.py", args));
+    TESSERA_ASSIGN_OR_RETURN(JaxScript started, JaxScript::Start(flags.jax, "ops_jax.py", args));
     jax.emplace(std::move(started));
   }
   std::vector<int> calls;
   for (const Row& row : rows) {
     std::vector<Array> results = row.call();
-    if (row.compared) results = row.compared(results);
+    if (row.compared_arrays) results = row.compared_arrays(results);
     if (jax) TESSERA_RETURN_IF_ERROR(jax->Check(row.name(), NumbersOf(results)));
-    calls.push_back(CallsOf(row, flags));
+    calls.push_back(CallsPerRound(row, flags));
   }
   for (int round = 0; round < flags.rounds; ++round)
     for (size_t i = 0; i < rows.size(); ++i)
@@ -632,10 +632,10 @@ int Main(int argc, char** argv) {
   Flags flags;
   int64_t size = 0;  // 0 if the flag is not given
   FlagParser parser("bench-ops", "Measures ops, one by one.");
-  parser.Text("--only", "WORD", &flags.only, "measures only the rows with this word");
-  parser.Number("--size", &size, "measures only arrays of this many elements");
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Action(
+  parser.AddText("--only", "WORD", &flags.only, "measures only the rows with this word");
+  parser.AddNumber("--size", &size, "measures only arrays of this many elements");
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddAction(
       "--smoke",
       [&flags] {
         flags.smoke = true;
@@ -643,7 +643,7 @@ int Main(int argc, char** argv) {
         flags.rounds = 1;
       },
       "runs short, as a test");
-  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  parser.AddText("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   if (size > 0) flags.sizes = {size};
   const absl::Status status = Run(flags);

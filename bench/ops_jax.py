@@ -34,8 +34,8 @@ def rows_of(n):
     half = numbers(4, n // 2)
     m, w = numbers(5, side, side), numbers(6, side)
     b = numbers(7, side)
-    at, at_rows = integers(8, n, n), integers(9, side, side)
-    at_each = integers(10, side, side, side)
+    indices, row_indices = integers(8, n, n), integers(9, side, side)
+    element_indices = integers(10, side, side, side)
     distinct = jnp.asarray((np.arange(n // 2, dtype=np.int64) * 7919 % n).astype(np.int32))
     start = jnp.int32(n // 4)
     keys = integers(11, 2**31 - 1, n)
@@ -59,13 +59,13 @@ def rows_of(n):
         return jax.grad(lambda t: jnp.sum(jnp.take(t, ids, axis=0) * weights))(table)
 
     rows = {
-        "take of scalars": (lambda x, i: jnp.take(x, i), (x, at)),
-        "take of rows": (lambda m, i: jnp.take(m, i, axis=0), (m, at_rows)),
-        "take_along_axis": (lambda m, i: jnp.take_along_axis(m, i, 1), (m, at_each)),
+        "take of scalars": (lambda x, i: jnp.take(x, i), (x, indices)),
+        "take of rows": (lambda m, i: jnp.take(m, i, axis=0), (m, row_indices)),
+        "take_along_axis": (lambda m, i: jnp.take_along_axis(m, i, 1), (m, element_indices)),
         "dynamic_slice": (lambda x, i: lax.dynamic_slice(x, (i,), (n // 2,)), (x, start)),
         "dynamic_update_slice": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i,)), (x, half, start)),
         "at[].set": (lambda x, i, u: x.at[i].set(u), (x, distinct, half)),
-        "at[].add": (lambda x, i, u: x.at[i].add(u), (x, at, y)),
+        "at[].add": (lambda x, i, u: x.at[i].add(u), (x, indices, y)),
         "embedding": (lambda t, i: jnp.take(t, i, axis=0), (table, ids)),
         "embedding gradient": (embedding_gradient, (table, ids, weights)),
         "sort f32": (jnp.sort, (x,)),
@@ -186,20 +186,20 @@ def rows_of(n):
     small = min(side, 256)
     tall = numbers(24, 2 * small, small)
 
-    def positive(m):
+    def positive_definite(m):
         return m @ jnp.swapaxes(m, -1, -2) / m.shape[-1] + 2 * jnp.eye(m.shape[-1])
 
-    p = positive(m)
+    p = positive_definite(m)
     rows |= {
         "cholesky": (jnp.linalg.cholesky, (p,)),
-        "cholesky of 8 x 8": (jnp.linalg.cholesky, (positive(numbers(25, n // 64, 8, 8)),)),
+        "cholesky of 8 x 8": (jnp.linalg.cholesky, (positive_definite(numbers(25, n // 64, 8, 8)),)),
         "cholesky gradient": (jax.grad(lambda m: jnp.sum(jnp.square(jnp.linalg.cholesky(m)))), (p,)),
         "triangular_solve": (lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
                              (p, numbers(23, side, 8))),
         "solve": (jnp.linalg.solve, (p, numbers(23, side, 8))),
         "det": (lambda a: jnp.linalg.slogdet(a)[1], (p,)),
         "qr": (jnp.linalg.qr, (tall,)),
-        "eigh": (jnp.linalg.eigh, (positive(numbers(22, small, small)),)),
+        "eigh": (jnp.linalg.eigh, (positive_definite(numbers(22, small, small)),)),
         "svd": (lambda a: jnp.linalg.svd(a, full_matrices=False), (tall,)),
     }
     a, b = (lax.complex(numbers(i, n), numbers(i + 1, n)) for i in (26, 28))

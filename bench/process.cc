@@ -79,7 +79,7 @@ Process::Process(Process&& other) noexcept
       pid_(std::exchange(other.pid_, -1)),
       input_(std::exchange(other.input_, -1)),
       output_(std::exchange(other.output_, -1)),
-      pending_(std::move(other.pending_)) {}
+      unread_(std::move(other.unread_)) {}
 
 Process::~Process() {
   if (input_ >= 0) close(input_);
@@ -94,9 +94,9 @@ Process::~Process() {
 absl::StatusOr<std::string> Process::ReadLine(absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
   while (true) {
-    if (const size_t newline = pending_.find('\n'); newline != std::string::npos) {
-      std::string line = pending_.substr(0, newline);
-      pending_.erase(0, newline + 1);
+    if (const size_t newline = unread_.find('\n'); newline != std::string::npos) {
+      std::string line = unread_.substr(0, newline);
+      unread_.erase(0, newline + 1);
       return line;
     }
     pollfd fd = {output_, POLLIN, 0};
@@ -111,7 +111,7 @@ absl::StatusOr<std::string> Process::ReadLine(absl::Duration timeout) {
     if (got <= 0)
       return absl::UnavailableError(
           absl::StrCat(name_, " ended, or cannot be started; is it built?"));
-    pending_.append(bytes, static_cast<size_t>(got));
+    unread_.append(bytes, static_cast<size_t>(got));
   }
 }
 

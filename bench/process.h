@@ -37,7 +37,7 @@ class Process {
   int pid_ = -1;
   int input_ = -1;
   int output_ = -1;
-  std::string pending_;
+  std::string unread_;
 };
 
 // Returns the directory of this executable.

@@ -45,8 +45,8 @@ std::string ToBytes(const ByteBuffer& buffer) {
   return bytes;
 }
 
-// Makes a message between A and B: the number of the call, and then its bytes.
-ByteBuffer Numbered(uint64_t number, const std::string& bytes) {
+// Returns a message between A and B: the number of the call, and then the call's bytes.
+ByteBuffer NumberedMessage(uint64_t number, const std::string& bytes) {
   std::string message(sizeof(number), '\0');
   std::memcpy(message.data(), &number, sizeof(number));
   return FromBytes(message + bytes);
@@ -58,7 +58,7 @@ uint64_t NumberOf(const std::string& message) {
 }
 
 // The queue of messages to write to a stream, and the message that is being written. The owner
-// starts each write that Push or Done returns.
+// starts each write that Push or WriteDone returns.
 class WriteQueue {
  public:
   // Queues `message`. Returns the next message to write, or null if a write is in flight.
@@ -69,7 +69,7 @@ class WriteQueue {
   }
   // Called when the write in flight has ended. Returns the next message to write, or null if there
   // is none.
-  const ByteBuffer* Done() ABSL_LOCKS_EXCLUDED(mu_) {
+  const ByteBuffer* WriteDone() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     writing_ = false;
     return Next();
@@ -95,7 +95,9 @@ class RelayService;
 // A call of the client's: one request, and one reply.
 class ClientCall final : public grpc::ServerGenericBidiReactor {
  public:
-  ClientCall(RelayService* relay, bool post) : relay_(relay), post_(post) { StartRead(&request_); }
+  ClientCall(RelayService* relay, bool is_post) : relay_(relay), is_post_(is_post) {
+    StartRead(&request_);
+  }
   void OnReadDone(bool ok) override;
   void OnDone() override { delete this; }
   void Answer(ByteBuffer reply) {
@@ -105,7 +107,7 @@ class ClientCall final : public grpc::ServerGenericBidiReactor {
 
  private:
   RelayService* const relay_;
-  const bool post_;
+  const bool is_post_;
   ByteBuffer request_, reply_;
 };
 
@@ -119,7 +121,7 @@ class WorkerCall final : public grpc::ServerGenericBidiReactor {
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override {
     if (!ok) return;
-    if (const ByteBuffer* next = writes_.Done()) StartWrite(next);
+    if (const ByteBuffer* next = writes_.WriteDone()) StartWrite(next);
   }
   void OnDone() override;
 
@@ -150,10 +152,10 @@ class RelayService final : public grpc::CallbackGenericService {
     {
       absl::MutexLock lock(&mu_);
       worker = worker_;
-      number = ++last_;
-      if (caller != nullptr && worker != nullptr) waiting_.emplace(number, caller);
+      number = ++last_number_;
+      if (caller != nullptr && worker != nullptr) waiting_calls_.emplace(number, caller);
     }
-    if (worker != nullptr) return worker->Send(Numbered(number, bytes));
+    if (worker != nullptr) return worker->Send(NumberedMessage(number, bytes));
     if (caller != nullptr)
       caller->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "relay: B is not there"));
   }
@@ -161,19 +163,19 @@ class RelayService final : public grpc::CallbackGenericService {
     ClientCall* caller = nullptr;
     {
       absl::MutexLock lock(&mu_);
-      const auto it = waiting_.find(NumberOf(message));
-      if (it == waiting_.end()) return;
+      const auto it = waiting_calls_.find(NumberOf(message));
+      if (it == waiting_calls_.end()) return;
       caller = it->second;
-      waiting_.erase(it);
+      waiting_calls_.erase(it);
     }
     caller->Answer(FromBytes(message.substr(sizeof(uint64_t))));
   }
-  void WorkerGone() {
+  void OnWorkerGone() {
     std::map<uint64_t, ClientCall*> left;
     {
       absl::MutexLock lock(&mu_);
       worker_ = nullptr;
-      left.swap(waiting_);
+      left.swap(waiting_calls_);
     }
     for (const auto& [number, call] : left)
       call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "relay: B is gone"));
@@ -181,15 +183,15 @@ class RelayService final : public grpc::CallbackGenericService {
 
  private:
   absl::Mutex mu_;
-  uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
   WorkerCall* worker_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::map<uint64_t, ClientCall*> waiting_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, ClientCall*> waiting_calls_ ABSL_GUARDED_BY(mu_);
 };
 
 void ClientCall::OnReadDone(bool ok) {
   if (!ok) return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "relay: no message"));
   const std::string bytes = ToBytes(request_);
-  if (!post_) return relay_->Forward(bytes, this);
+  if (!is_post_) return relay_->Forward(bytes, this);
   Answer(FromBytes("ok"));
   relay_->Forward(bytes, nullptr);
 }
@@ -199,7 +201,7 @@ void WorkerCall::OnReadDone(bool ok) {
   StartRead(&report_);
 }
 void WorkerCall::OnDone() {
-  relay_->WorkerGone();
+  relay_->OnWorkerGone();
   delete this;
 }
 
@@ -221,7 +223,7 @@ class Echo final : public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
   }
   void OnWriteDone(bool ok) override {
     if (!ok) return;
-    if (const ByteBuffer* next = writes_.Done()) StartWrite(next);
+    if (const ByteBuffer* next = writes_.WriteDone()) StartWrite(next);
   }
   void OnDone(const grpc::Status&) override { done_.Notify(); }
   void Stop() {

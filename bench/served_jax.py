@@ -25,22 +25,22 @@ def difference(results, path):
     import numpy as np
 
     got = np.fromfile(path)
-    at = 0
+    offset = 0
     for i, x in enumerate(jax.tree.leaves(results)):
         parts = 2 if jnp.iscomplexobj(x) else 1
-        ours, at = got[at:at + parts * x.size], at + parts * x.size
+        ours, offset = got[offset:offset + parts * x.size], offset + parts * x.size
         if ours.size < parts * x.size:
             return f"result {i} has fewer numbers than JAX's, {x.dtype}{x.shape}"
         theirs = np.asarray(x).ravel()
         theirs = theirs.view(theirs.real.dtype).astype(np.float64)
-        near = 100 * float(jnp.finfo(x.dtype).eps) if jnp.issubdtype(x.dtype, jnp.inexact) else 0
+        tolerance = 100 * float(jnp.finfo(x.dtype).eps) if jnp.issubdtype(x.dtype, jnp.inexact) else 0
         if x.dtype == jnp.bfloat16:
-            near /= 25
-        near_zero = near * np.abs(theirs).max(initial=0)
-        if not np.allclose(ours, theirs, rtol=near, atol=near_zero, equal_nan=True):
+            tolerance /= 25
+        absolute_tolerance = tolerance * np.abs(theirs).max(initial=0)
+        if not np.allclose(ours, theirs, rtol=tolerance, atol=absolute_tolerance, equal_nan=True):
             worst = np.argmax(np.abs(ours - theirs))
             return f"result {i} has {ours[worst]} at {worst}, JAX's {theirs[worst]}"
-    return "equal" if at == got.size else f"JAX has {at} numbers, not {got.size}"
+    return "equal" if offset == got.size else f"JAX has {offset} numbers, not {got.size}"
 
 
 def serve(calls, compared=None):
@@ -50,28 +50,28 @@ def serve(calls, compared=None):
     import jax
 
     compiled = {}
-    for name, (f, args, *around) in calls.items():
-        around = around[0] if around else contextlib.nullcontext
+    for name, (f, args, *context) in calls.items():
+        context = context[0] if context else contextlib.nullcontext
         run = jax.jit(f)
-        with around():
+        with context():
             results = jax.block_until_ready(run(*args))
         single = isinstance(results, jax.Array)
         wait = type(results).block_until_ready if single else jax.block_until_ready
-        compiled[name] = (run, args, around, wait)
+        compiled[name] = (run, args, context, wait)
     print("ready", flush=True)
     clock = time.perf_counter_ns
     for line in sys.stdin:
-        what, name, operand = line.rstrip("\n").split("\t")
-        run, args, around, wait = compiled[name]
-        with around():
-            if what == "check":
+        command, name, operand = line.rstrip("\n").split("\t")
+        run, args, context, wait = compiled[name]
+        with context():
+            if command == "check":
                 results = run(*args)
                 if compared and name in compared:
                     results = compared[name](results)
                 print(difference(results, operand), flush=True)
                 continue
             times = []
-            if what == "enqueue":
+            if command == "enqueue":
                 begin = clock()
                 for _ in range(int(operand)):
                     results = run(*args)
@@ -99,12 +99,12 @@ def serve_compilations(programs):
 
     print("ready", flush=True)
     for line in sys.stdin:
-        what, name, operand = line.rstrip("\n").split("\t")
+        command, name, operand = line.rstrip("\n").split("\t")
         if name.endswith(", cpu"):
             print(f"{cpu * 1e-3:.2f}", flush=True)
             continue
         f, args = programs[name]
-        if what == "check":
+        if command == "check":
             results, _ = run(jax.jit(f), args)
             print(difference(jax.tree.leaves(results)[-1:], operand), flush=True)
             continue
@@ -124,13 +124,13 @@ def serve_lowerings(programs):
     print("ready", flush=True)
     cpu = []
     for line in sys.stdin:
-        what, name, operand = line.rstrip("\n").split("\t")
+        command, name, operand = line.rstrip("\n").split("\t")
         if name.endswith(", cpu"):
             print(*(f"{t * 1e-3:.2f}" for t in cpu), flush=True)
             continue
-        f, args, *around = programs[name]
-        with (around[0] if around else contextlib.nullcontext)():
-            if what == "check":
+        f, args, *context = programs[name]
+        with (context[0] if context else contextlib.nullcontext)():
+            if command == "check":
                 results = jax.jit(f)(*args)
                 print(difference(jax.tree.leaves(results)[-1:], operand), flush=True)
                 continue

@@ -48,7 +48,7 @@ struct Flags {
 };
 
 // Returns a layer of about twenty ops. Each op has a line of its own in the layer's source file.
-Value Layer(Builder& b, Value x, Value w, int index) {
+Value AddLayer(Builder& b, Value x, Value w, int index) {
   int line = 0;
   const char* const file = InternFile(absl::StrCat("/home/user/model/layer_", index % 64, ".py"));
   const auto at = [&](Value v) {
@@ -70,7 +70,7 @@ Value Layer(Builder& b, Value x, Value w, int index) {
   return at(Add(x, Select(Compare(turned, FullLike(turned, 0), "GT"), turned, both)));
 }
 
-Program Layers(int64_t ops, int weights) {
+Program MakeLayers(int64_t ops, int weights) {
   Builder b(Scope{}, "layers");
   constexpr int64_t kRows = 8, kWidth = 16;
   Value x = b.Param(MakeType(DType::kF32, {kRows, kWidth}));
@@ -82,13 +82,13 @@ Program Layers(int64_t ops, int weights) {
     const Value c = b.Emit1(ir::ops::kConstant, {}, {{"value", weight}});
     x = Add(x, Slice(c, {0, 0}, {kRows, kWidth}));
   }
-  for (int i = 0; b.num_ops() < ops; ++i) x = Layer(b, x, w, i);
+  for (int i = 0; b.num_ops() < ops; ++i) x = AddLayer(b, x, w, i);
   return {kOpset, b.Build({x}), {}, {}};
 }
 
 // Returns a program with the layers in the body of a loop.
-Program Loop(int64_t ops) {
-  const Program body = Layers(ops, 0);
+Program MakeLoop(int64_t ops) {
+  const Program body = MakeLayers(ops, 0);
   Builder step(Scope{}, "step");
   const Value carry = step.Param(body.entry->type(0)), w = step.Param(body.entry->type(1));
   const Value next = Call(step, body.entry, {carry, w})[0];
@@ -101,13 +101,13 @@ Program Loop(int64_t ops) {
 struct Row {
   std::string name;
   Program program;
-  Samples write = {}, read = {}, import = {}, verify = {}, total = {};
+  Samples exports = {}, read = {}, import = {}, verify = {}, total = {};
   size_t bytes = 0;
 };
 
 // Runs `f`, adds the time that it took to `samples`, and returns its result.
 template <class F>
-auto Timed(Samples* samples, const F& f) {
+auto MeasureCall(Samples* samples, const F& f) {
   const absl::Time start = absl::Now();
   auto out = f();
   samples->Add(absl::Now() - start);
@@ -115,16 +115,16 @@ auto Timed(Samples* samples, const F& f) {
 }
 
 void Measure(Row* row) {
-  const std::string bytes =
-      ValueOrThrow(Timed(&row->write, [&] { return stablehlo::ExportProgram(row->program); }));
+  const std::string bytes = ValueOrThrow(
+      MeasureCall(&row->exports, [&] { return stablehlo::ExportProgram(row->program); }));
   row->bytes = bytes.size();
   const stablehlo::Bytes view(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   const absl::Time start = absl::Now();
   const stablehlo::Artifact artifact =
-      ValueOrThrow(Timed(&row->read, [&] { return stablehlo::ReadArtifact(view); }));
+      ValueOrThrow(MeasureCall(&row->read, [&] { return stablehlo::ReadArtifact(view); }));
   const Program program =
-      ValueOrThrow(Timed(&row->import, [&] { return stablehlo::ImportProgram(artifact); }));
-  ThrowIfError(Timed(&row->verify, [&] { return Verify(program); }));
+      ValueOrThrow(MeasureCall(&row->import, [&] { return stablehlo::ImportProgram(artifact); }));
+  ThrowIfError(MeasureCall(&row->verify, [&] { return Verify(program); }));
   row->total.Add(absl::Now() - start);
 }
 
@@ -142,11 +142,12 @@ void MeasureServed(server::jail::JailedReader& jailed, ServedRow* row) {
   request.tenant = tenant;
   request.cluster.absent_device_memory_bytes = int64_t{1} << 34;
   request.options.explain = false;
-  request.program = ValueOrThrow(Timed(&row->read, [&] { return serial::ReadSource(source, {}); }));
-  ValueOrThrow(Timed(&row->plan, [&] { return server::planner::MakePlan(request); }));
-  ValueOrThrow(Timed(&row->jailed_read,
-                     [&] { return jailed.Read(tenant, source, absl::InfiniteFuture()); }));
-  ValueOrThrow(Timed(&row->jailed_plan, [&] { return jailed.Plan(request); }));
+  request.program =
+      ValueOrThrow(MeasureCall(&row->read, [&] { return serial::ReadSource(source, {}); }));
+  ValueOrThrow(MeasureCall(&row->plan, [&] { return server::planner::MakePlan(request); }));
+  ValueOrThrow(MeasureCall(&row->jailed_read,
+                           [&] { return jailed.Read(tenant, source, absl::InfiniteFuture()); }));
+  ValueOrThrow(MeasureCall(&row->jailed_plan, [&] { return jailed.Plan(request); }));
 }
 
 void PrintServed(const Flags& flags) {
@@ -157,7 +158,7 @@ void PrintServed(const Flags& flags) {
   Builder one(Scope{}, "one");
   const Value x = one.Param(MakeType(DType::kF32, {2}));
   std::vector<ServedRow> rows = {{"one op", {kOpset, one.Build({Add(x, x)}), {}, {}}},
-                                 {"layers", Layers(flags.ops, 0)}};
+                                 {"layers", MakeLayers(flags.ops, 0)}};
   std::printf("\n%-32s %8s %9s %9s %9s %9s %9s\n", "ms, median", "ops", "read", "plan", "in jail",
               "in jail", "more");
   for (ServedRow& row : rows) {
@@ -182,9 +183,9 @@ int Main(int argc, char** argv) {
   Flags flags;
   FlagParser parser("bench-stablehlo",
                     "Measures how long StableHLO artifacts take to become verified programs.");
-  parser.Number("--ops", &flags.ops, "ops of a program");
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Action(
+  parser.AddNumber("--ops", &flags.ops, "ops of a program");
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddAction(
       "--smoke",
       [&flags] {
         flags = {200, 1, 1};
@@ -192,10 +193,10 @@ int Main(int argc, char** argv) {
       "runs short, as a test");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   std::vector<Row> rows = {
-      {"layers", Layers(flags.ops, 0)},
-      {"a loop of them", Loop(flags.ops)},
+      {"layers", MakeLayers(flags.ops, 0)},
+      {"a loop of them", MakeLoop(flags.ops)},
       {absl::StrCat("layers and ", flags.weights, " MiB of weights"),
-       Layers(flags.ops, flags.weights)},
+       MakeLayers(flags.ops, flags.weights)},
   };
   std::printf("%-32s %8s %9s %9s %9s %9s %9s %9s %16s\n", "ms, median", "ops", "KB", "export",
               "read", "import", "verify", "in all", "MB/s");
@@ -204,7 +205,7 @@ int Main(int argc, char** argv) {
     const auto ms = [](const Samples& samples) { return samples.Quantile(0.5) / 1000; };
     const double kilobytes = static_cast<double>(row.bytes) / 1e3;
     std::printf("%-32s %8lld %9.0f %9.1f %9.1f %9.1f %9.1f %9.1f %8.1f %7.1f\n", row.name.c_str(),
-                static_cast<long long>(CountOps(*row.program.entry)), kilobytes, ms(row.write),
+                static_cast<long long>(CountOps(*row.program.entry)), kilobytes, ms(row.exports),
                 ms(row.read), ms(row.import), ms(row.verify), ms(row.total),
                 kilobytes / ms(row.read), kilobytes / ms(row.total));
   }

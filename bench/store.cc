@@ -46,9 +46,9 @@ struct Settings {
 std::string ValueOf(uint64_t n) { return absl::StrCat(n, std::string(1'000, 'v')); }
 
 // Makes one row durable at a time with SQLite alone, in a transaction for each row.
-class Bare {
+class BareSqlite {
  public:
-  explicit Bare(const std::string& folder) {
+  explicit BareSqlite(const std::string& folder) {
     const std::string path = folder + "/bare.db";
     auto opened = sqlite::Database::Open(path, sqlite::OpenMode::kCreate, 1000);
     TESSERA_CHECK(opened.ok()) << opened.status();
@@ -65,7 +65,7 @@ class Bare {
   }
   void Commit() {
     absl::MutexLock lock(&mu_);
-    const std::string key = core::IdKey(++number_ % kKeys), value = ValueOf(number_);
+    const std::string key = core::IdKey(++last_commit_ % kKeys), value = ValueOf(last_commit_);
     replace_->BindBlob(1, key);
     replace_->BindBlob(2, value);
     TESSERA_CHECK(replace_->Run().ok());
@@ -78,13 +78,13 @@ class Bare {
   absl::Mutex mu_;
   std::unique_ptr<sqlite::Database> database_;
   std::unique_ptr<sqlite::Statement> replace_ ABSL_GUARDED_BY(mu_);
-  uint64_t number_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_commit_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Makes one row durable through the store. Each committer waits until its own commit is durable.
-class Ours final : public store::Store::Listener {
+class StoreClient final : public store::Store::Listener {
  public:
-  explicit Ours(const std::string& folder) {
+  explicit StoreClient(const std::string& folder) {
     store::SqliteOptions options;
     options.folder = folder + "/state";
     auto opened = store::SqliteStore::Open(std::move(options));
@@ -92,7 +92,7 @@ class Ours final : public store::Store::Listener {
     store_ = *std::move(opened);
     store_->Listen(this);
   }
-  ~Ours() override { store_->Listen(nullptr); }
+  ~StoreClient() override { store_->Listen(nullptr); }
   void DurableThrough(uint64_t commit) override {
     absl::MutexLock lock(&mu_);
     durable_ = commit;
@@ -100,15 +100,16 @@ class Ours final : public store::Store::Listener {
   void CommitsFailed(absl::Status why) override { TESSERA_CHECK(false) << why; }
   void Commit() {
     absl::MutexLock lock(&mu_);
-    const uint64_t mine = ++number_;
-    store_->Commit(mine, {{core::RowKind::kOperation, core::IdKey(mine % kKeys), ValueOf(mine)}});
-    const auto durable = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return durable_ >= mine; };
+    const uint64_t commit = ++last_commit_;
+    store_->Commit(commit,
+                   {{core::RowKind::kOperation, core::IdKey(commit % kKeys), ValueOf(commit)}});
+    const auto durable = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return durable_ >= commit; };
     mu_.Await(absl::Condition(&durable));
   }
 
  private:
   absl::Mutex mu_;
-  uint64_t number_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_commit_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t durable_ ABSL_GUARDED_BY(mu_) = 0;
   std::unique_ptr<store::SqliteStore> store_;
 };
@@ -147,8 +148,8 @@ void Run(const Settings& settings) {
   std::vector<Row> bare(2), ours(2);
   constexpr int kCommitters[] = {1, 64};
   {
-    Bare sqlite(folder);
-    Ours store(folder);
+    BareSqlite sqlite(folder);
+    StoreClient store(folder);
     for (int round = 0; round < settings.rounds; ++round)
       for (size_t i : {0, 1}) {
         Measure(
@@ -165,10 +166,10 @@ void Run(const Settings& settings) {
                  row.latency.Quantile(0.9), row.latency.Quantile(0.99), row.rate.Quantile(0.5));
   };
   for (size_t i : {0, 1}) {
-    const std::string who = absl::StrCat(", ", kCommitters[i], " at a time");
-    print("SQLite's own" + who, bare[i]);
-    print("the store" + who, ours[i]);
-    absl::PrintF("%-34s %10.2f %10.2f %10.2f %12.2f\n", "ratio" + who,
+    const std::string suffix = absl::StrCat(", ", kCommitters[i], " at a time");
+    print("SQLite's own" + suffix, bare[i]);
+    print("the store" + suffix, ours[i]);
+    absl::PrintF("%-34s %10.2f %10.2f %10.2f %12.2f\n", "ratio" + suffix,
                  ours[i].latency.Quantile(0.5) / bare[i].latency.Quantile(0.5),
                  ours[i].latency.Quantile(0.9) / bare[i].latency.Quantile(0.9),
                  ours[i].latency.Quantile(0.99) / bare[i].latency.Quantile(0.99),
@@ -179,11 +180,11 @@ void Run(const Settings& settings) {
 int Main(int argc, char** argv) {
   Settings settings;
   FlagParser parser("bench-store", "Measures what a durable commit costs, beside SQLite's own.");
-  parser.Text("--folder", "DIR", &settings.folder, "folder on the disk that is measured");
-  parser.Number("--rounds", &settings.rounds, "number of rounds");
-  parser.Number("--commits", &settings.commits, "commits of all committers in a round",
-                {.least = 64});
-  parser.Action(
+  parser.AddText("--folder", "DIR", &settings.folder, "folder on the disk that is measured");
+  parser.AddNumber("--rounds", &settings.rounds, "number of rounds");
+  parser.AddNumber("--commits", &settings.commits, "commits of all committers in a round",
+                   {.least = 64});
+  parser.AddAction(
       "--smoke",
       [&settings] {
         settings.rounds = 1;

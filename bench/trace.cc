@@ -51,41 +51,41 @@ constexpr int64_t kBatch = 8;
 // examples/gpt_three_ways.cc explains each of them.
 struct Way {
   std::function<Array(const Array& tokens, const Array& ids)> embed;
-  std::function<Array(const Array& x)> of_all_text;
-  std::function<Array(std::string_view spec, const Array& x, const Array& w)> added_up;
-  std::function<Array(int64_t length)> places;
-  std::function<Array(const Array& x)> mean_of_all;
+  std::function<Array(const Array& x)> whole_text;
+  std::function<Array(std::string_view spec, const Array& x, const Array& w)> summed_einsum;
+  std::function<Array(int64_t length)> query_positions;
+  std::function<Array(const Array& x)> global_mean;
 };
 
-const PartitionSpec kTokens = P("data", "seq"), kHeadsOfAll = P("data", "tensor");
+const PartitionSpec kTokenSpec = P("data", "seq"), kWholeTextSpec = P("data", "tensor");
 
 Way Explicit() {
   return {.embed =
               [](const Array& tokens, const Array& ids) {
-                return take(tokens, ids, 0, lax::GatherScatterMode::kFillOrDrop, kTokens);
+                return take(tokens, ids, 0, lax::GatherScatterMode::kFillOrDrop, kTokenSpec);
               },
-          .of_all_text = [](const Array& x) { return reshard(x, kHeadsOfAll); },
-          .added_up =
+          .whole_text = [](const Array& x) { return reshard(x, kWholeTextSpec); },
+          .summed_einsum =
               [](std::string_view spec, const Array& x, const Array& w) {
-                return einsum(spec, {x, w}, {}, kTokens);
+                return einsum(spec, {x, w}, {}, kTokenSpec);
               },
-          .places = [](int64_t length) { return arange(length); },
-          .mean_of_all = [](const Array& x) { return mean(x); }};
+          .query_positions = [](int64_t length) { return arange(length); },
+          .global_mean = [](const Array& x) { return mean(x); }};
 }
 
 Way ByShardMap() {
-  return {
-      .embed = [](const Array& tokens, const Array& ids) { return take(tokens, ids, 0); },
-      .of_all_text = [](const Array& x) { return lax::all_gather(x, "seq", 2, /*tiled=*/true); },
-      .added_up =
-          [](std::string_view spec, const Array& x, const Array& w) {
-            return lax::psum(einsum(spec, {x, w}), "tensor");
-          },
-      .places = [](int64_t length) { return lax::axis_index("seq") * length + arange(length); },
-      .mean_of_all =
-          [](const Array& x) {
-            return lax::pmean(mean(x), {"data", "seq"});
-          }};
+  return {.embed = [](const Array& tokens, const Array& ids) { return take(tokens, ids, 0); },
+          .whole_text = [](const Array& x) { return lax::all_gather(x, "seq", 2, /*tiled=*/true); },
+          .summed_einsum =
+              [](std::string_view spec, const Array& x, const Array& w) {
+                return lax::psum(einsum(spec, {x, w}), "tensor");
+              },
+          .query_positions =
+              [](int64_t length) { return lax::axis_index("seq") * length + arange(length); },
+          .global_mean =
+              [](const Array& x) {
+                return lax::pmean(mean(x), {"data", "seq"});
+              }};
 }
 
 Array Norm(const Array& x, const Array& scale) {
@@ -95,23 +95,24 @@ Array Norm(const Array& x, const Array& scale) {
 
 Array Attention(const Way& way, const Block& p, const Array& x) {
   const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});
-  const Array keys = way.of_all_text(qkv[1]), values = way.of_all_text(qkv[2]);
+  const Array keys = way.whole_text(qkv[1]), values = way.whole_text(qkv[2]);
   const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], keys}) / std::sqrt(examples::kHeadWidth);
-  const Array is_past = expand_dims(way.places(x.shape()[1]), 1) >= arange(examples::kLength);
+  const Array is_past =
+      expand_dims(way.query_positions(x.shape()[1]), 1) >= arange(examples::kLength);
   const Array weights = softmax(scores + where(is_past, 0.0, -1e9));
   const Array mixed = einsum("bhts,bhsk->bthk", {weights, values});
-  return way.added_up("bthk,hkd->btd", mixed, p.out);
+  return way.summed_einsum("bthk,hkd->btd", mixed, p.out);
 }
 
-Array Loss(const Way& way, const Gpt& p, const Array& read, const Array& next) {
-  Array x = way.embed(p.tokens, read) + p.positions;
+Array Loss(const Way& way, const Gpt& p, const Array& inputs, const Array& targets) {
+  Array x = way.embed(p.tokens, inputs) + p.positions;
   for (const Block& block : p.blocks) {
     x = x + Attention(way, block, Norm(x, block.norm1));
     const Array hidden = gelu(matmul(Norm(x, block.norm2), block.up));
-    x = x + way.added_up("btf,fd->btd", hidden, block.down);
+    x = x + way.summed_einsum("btf,fd->btd", hidden, block.down);
   }
   const Array log_p = log_softmax(einsum("btd,vd->btv", {Norm(x, p.norm), p.tokens}));
-  return way.mean_of_all(-take_along_axis(log_p, expand_dims(next, -1), -1));
+  return way.global_mean(-take_along_axis(log_p, expand_dims(targets, -1), -1));
 }
 
 Prefix<PartitionSpec> Specs(int64_t layers) {
@@ -134,7 +135,7 @@ struct Row {
   std::function<double()> loss;
   double our_first = 0, jax_first = 0;  // ms
   Times ours = {}, jax = {};
-  Samples bytes = {};  // the part of our time that writes the bytes
+  Samples writing = {};  // the part of our time that writes the bytes
   int64_t ops = 0, num_bytes = 0;
 };
 
@@ -155,40 +156,40 @@ Row MakeRow(const std::string& name, std::optional<Mesh> mesh, F f, A... args) {
   return row;
 }
 
-Row MeshRow(const std::string& name, int64_t layers, const Mesh& mesh,
-            const std::function<Array(const Gpt&, const Array&, const Array&)>& loss) {
+Row MakeMeshRow(const std::string& name, int64_t layers, const Mesh& mesh,
+                const std::function<Array(const Gpt&, const Array&, const Array&)>& loss) {
   const set_mesh context(mesh);
   const Gpt p = filter_shard(GptState(layers).params, mesh, Specs(layers));
   const State state = {p, examples::Optimizer().init(p)};
   const auto text = [&](uint32_t salt) {
     return put(IntegersOnHost(salt, examples::kVocabulary, {kBatch, examples::kLength}), mesh,
-               kTokens);
+               kTokenSpec);
   };
-  const auto step = [loss](const State& now, const Array& read, const Array& next) {
+  const auto step = [loss](const State& now, const Array& inputs, const Array& targets) {
     const auto [value, grads] =
-        value_and_grad([&](const Gpt& p) { return loss(p, read, next); })(now.params);
+        value_and_grad([&](const Gpt& p) { return loss(p, inputs, targets); })(now.params);
     const auto [updates, after] = examples::Optimizer().update(grads, now.opt_state);
     return std::pair(State{optim::apply_updates(now.params, updates), after}, value);
   };
   return MakeRow(name, mesh, step, state, text(1000), text(1001));
 }
 
-std::vector<Row> Rows(int64_t layers) {
+std::vector<Row> MakeRows(int64_t layers) {
   const Mesh mesh = make_mesh({2, 2, 2}, {"data", "tensor", "seq"});
   const Mesh automatic = mesh.With(AxisType::kAuto);
   const auto loss_of = [](const Way& way) {
-    return [way](const Gpt& p, const Array& read, const Array& next) {
-      return Loss(way, p, read, next);
+    return [way](const Gpt& p, const Array& inputs, const Array& targets) {
+      return Loss(way, p, inputs, targets);
     };
   };
   const Array text = put(IntegersOnHost(1000, examples::kVocabulary, {2, examples::kLength + 1}));
   std::vector<Row> rows;
   rows.push_back(
       MakeRow("one device", std::nullopt, examples::Step, GptState(layers), text, random::key(1)));
-  rows.push_back(MeshRow("Explicit", layers, mesh, loss_of(Explicit())));
-  rows.push_back(
-      MeshRow("shard_map", layers, automatic,
-              shard_map(loss_of(ByShardMap()), automatic, {Specs(layers), kTokens, kTokens}, P())));
+  rows.push_back(MakeMeshRow("Explicit", layers, mesh, loss_of(Explicit())));
+  rows.push_back(MakeMeshRow(
+      "shard_map", layers, automatic,
+      shard_map(loss_of(ByShardMap()), automatic, {Specs(layers), kTokenSpec, kTokenSpec}, P())));
   return rows;
 }
 
@@ -209,12 +210,12 @@ void TraceOnce(Row* row) {
   const absl::Time end = absl::Now();
   row->ours.cpu.Add(ProcessorTime() - cpu);
   row->ours.wall.Add(end - begin);
-  row->bytes.Add(end - traced);
+  row->writing.Add(end - traced);
   row->num_bytes = static_cast<int64_t>(bytes.size());
   row->ops = ir::CountOps(*program.entry);
 }
 
-absl::Status TraceInJax(Jax* jax, Row* row) {
+absl::Status TraceInJax(JaxScript* jax, Row* row) {
   TESSERA_RETURN_IF_ERROR(jax->Measure(row->name, 1, &row->jax.wall));
   return jax->Measure(row->name + ", cpu", 1, &row->jax.cpu);
 }
@@ -232,7 +233,7 @@ void Print(const std::vector<Row>& rows, bool with_jax) {
     const auto& [wall, cpu] = row.ours;
     std::printf("%-11s %6d %8d | %7.1f %7.1f %7.1f %7.1f %7.1f", row.name.c_str(),
                 static_cast<int>(row.ops), static_cast<int>(row.num_bytes), row.our_first,
-                Ms(wall, 0.5), Ms(wall, 0), Ms(cpu, 0), Ms(row.bytes, 0));
+                Ms(wall, 0.5), Ms(wall, 0), Ms(cpu, 0), Ms(row.writing, 0));
     if (with_jax) {
       const auto& [jax_wall, jax_cpu] = row.jax;
       std::printf(" | %8.1f %8.1f %8.1f %8.1f | %7.3f %6.3f %6.3f %6.3f", row.jax_first,
@@ -254,11 +255,11 @@ struct Flags {
 // round, several traces of ours before one of JAX's.
 absl::Status Run(const Flags& flags) {
   Session::SetDefault(Session::Embedded({.devices = 8}));
-  std::vector<Row> rows = Rows(flags.layers);
-  std::optional<Jax> jax;
+  std::vector<Row> rows = MakeRows(flags.layers);
+  std::optional<JaxScript> jax;
   if (!flags.jax.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(Jax started,
-                             Jax::Start(flags.jax, "trace_jax.py", {absl::StrCat(flags.layers)}));
+    TESSERA_ASSIGN_OR_RETURN(JaxScript started, JaxScript::Start(flags.jax, "trace_jax.py",
+                                                                 {absl::StrCat(flags.layers)}));
     jax.emplace(std::move(started));
   }
   for (Row& row : rows) {
@@ -284,13 +285,13 @@ absl::Status Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   FlagParser parser("bench-trace", "Measures how long the tracing of a training step takes.");
-  parser.Number("--layers", &flags.layers, "layers of the GPT");
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Number("--traces", &flags.traces, "traces of each step in a round");
-  parser.Action(
+  parser.AddNumber("--layers", &flags.layers, "layers of the GPT");
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddNumber("--traces", &flags.traces, "traces of each step in a round");
+  parser.AddAction(
       "--smoke", [&flags] { flags.layers = flags.rounds = flags.traces = 1; },
       "runs short, as a test");
-  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  parser.AddText("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   const absl::Status status = Run(flags);
   if (!status.ok()) std::cerr << status << "\n";

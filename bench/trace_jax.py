@@ -10,40 +10,40 @@ import served_jax
 BATCH = 8
 
 
-def attention(p, x, of_all_text, added_up, places):
+def attention(p, x, whole_text, summed_einsum, query_positions):
     import jax
     import jax.numpy as jnp
 
     qkv = jnp.einsum("btd,dchk->cbhtk", x, p["qkv"])  # c stands for query, key and value
-    keys, values = of_all_text(qkv[1]), of_all_text(qkv[2])
+    keys, values = whole_text(qkv[1]), whole_text(qkv[2])
     scores = jnp.einsum("bhtk,bhsk->bhts", qkv[0], keys) / gpt.HEAD_WIDTH**0.5
-    past = jnp.expand_dims(places(x.shape[1]), 1) >= jnp.arange(gpt.LENGTH)
+    past = jnp.expand_dims(query_positions(x.shape[1]), 1) >= jnp.arange(gpt.LENGTH)
     weights = jax.nn.softmax(scores + jnp.where(past, 0.0, -1e9))
-    return added_up("bthk,hkd->btd", jnp.einsum("bhts,bhsk->bthk", weights, values), p["out"])
+    return summed_einsum("bthk,hkd->btd", jnp.einsum("bhts,bhsk->bthk", weights, values), p["out"])
 
 
-def loss_of(embed, of_all_text, added_up, places, mean_of_all):
+def loss_of(embed, whole_text, summed_einsum, query_positions, global_mean):
     """Returns the loss function of the model of examples/gpt_three_ways.cc. The arguments are the operations that the
     two ways to write a sharded model write differently, as in `Way` of bench/trace.cc."""
     import jax
     import jax.numpy as jnp
 
-    def loss(p, read, following):
-        x = embed(p["tokens"], read) + p["positions"]
+    def loss(p, inputs, targets):
+        x = embed(p["tokens"], inputs) + p["positions"]
         for block in p["blocks"]:
-            x = x + attention(block, gpt.norm(x, block["norm1"]), of_all_text, added_up, places)
+            x = x + attention(block, gpt.norm(x, block["norm1"]), whole_text, summed_einsum, query_positions)
             hidden = jax.nn.gelu(gpt.norm(x, block["norm2"]) @ block["up"])
-            x = x + added_up("btf,fd->btd", hidden, block["down"])
+            x = x + summed_einsum("btf,fd->btd", hidden, block["down"])
         log_p = jax.nn.log_softmax(jnp.einsum("btd,vd->btv", gpt.norm(x, p["norm"]), p["tokens"]))
-        return mean_of_all(-jnp.take_along_axis(log_p, following[..., None], -1))
+        return global_mean(-jnp.take_along_axis(log_p, targets[..., None], -1))
 
     return loss
 
 
 def step_of(loss):
 
-    def step(state, read, following):
-        return gpt.adam_step(state, lambda p: loss(p, read, following))
+    def step(state, inputs, targets):
+        return gpt.adam_step(state, lambda p: loss(p, inputs, targets))
 
     return step
 
@@ -71,16 +71,16 @@ def on_meshes(layers):
         return jax.make_mesh((2, 2, 2), ("data", "tensor", "seq"), axis_types=(kind,) * 3)
 
     explicit = loss_of(embed=lambda table, ids: table.at[ids].get(out_sharding=tokens),
-                       of_all_text=lambda x: jax.sharding.reshard(x, heads),
-                       added_up=lambda spec, x, w: jnp.einsum(spec, x, w, out_sharding=tokens),
-                       places=jnp.arange,
-                       mean_of_all=jnp.mean)
+                       whole_text=lambda x: jax.sharding.reshard(x, heads),
+                       summed_einsum=lambda spec, x, w: jnp.einsum(spec, x, w, out_sharding=tokens),
+                       query_positions=jnp.arange,
+                       global_mean=jnp.mean)
     auto = mesh_of(AxisType.Auto)
     mapped = jax.shard_map(loss_of(embed=lambda table, ids: jnp.take(table, ids, axis=0),
-                                   of_all_text=lambda x: lax.all_gather(x, "seq", axis=2, tiled=True),
-                                   added_up=lambda spec, x, w: lax.psum(jnp.einsum(spec, x, w), "tensor"),
-                                   places=lambda n: lax.axis_index("seq") * n + jnp.arange(n),
-                                   mean_of_all=lambda x: lax.pmean(jnp.mean(x), ("data", "seq"))),
+                                   whole_text=lambda x: lax.all_gather(x, "seq", axis=2, tiled=True),
+                                   summed_einsum=lambda spec, x, w: lax.psum(jnp.einsum(spec, x, w), "tensor"),
+                                   query_positions=lambda n: lax.axis_index("seq") * n + jnp.arange(n),
+                                   global_mean=lambda x: lax.pmean(jnp.mean(x), ("data", "seq"))),
                            mesh=auto,
                            in_specs=(specs, tokens, tokens),
                            out_specs=P())

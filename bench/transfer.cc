@@ -217,15 +217,15 @@ class Executors {
     for (auto& executor : executors_) threads.emplace_back([&executor] { executor.reset(); });
     for (std::thread& t : threads) t.join();
   }
-  // Makes `times` consecutive all-reduces of arrays of `bytes` bytes, and returns rank 0's times.
-  std::vector<absl::Duration> AllReduce(int64_t bytes, int times = 1) {
+  // Makes `count` consecutive all-reduces of arrays of `bytes` bytes, and returns rank 0's times.
+  std::vector<absl::Duration> AllReduce(int64_t bytes, int count = 1) {
     std::vector<absl::Duration> took;
     ++launch_;
     std::vector<std::thread> threads;
     for (const int rank : group_) {
       threads.emplace_back([&, rank] {
         std::vector<float> in(static_cast<size_t>(bytes) / 4, 1.0f), out(in.size());
-        for (int i = 0; i < times; ++i) {
+        for (int i = 0; i < count; ++i) {
           const worker::CallKey key{launch_, static_cast<uint32_t>(i), "psum", "bench"};
           const absl::Time began = absl::Now();
           const absl::Status status = executors_[rank / ranks_each_]->Run(
@@ -261,21 +261,21 @@ void PrintRow(const char* what, double ours, const char* other, double theirs) {
 }
 
 void MeasureCollectives(const Flags& flags) {
-  Executors text(2, 1, /*tls=*/false), tls(2, 1, /*tls=*/true);
-  const int64_t reduced = flags.reduce_mib << 20;
-  double in_text = 0, in_tls = 0;
+  Executors plain_text(2, 1, /*tls=*/false), tls(2, 1, /*tls=*/true);
+  const int64_t bytes = flags.reduce_mib << 20;
+  double plain_rate = 0, tls_rate = 0;
   for (int round = 0; round < flags.rounds + 1; ++round) {
-    in_text = std::max(in_text, ThroughputOf(reduced, [&] { text.AllReduce(reduced); }));
-    in_tls = std::max(in_tls, ThroughputOf(reduced, [&] { tls.AllReduce(reduced); }));
+    plain_rate = std::max(plain_rate, ThroughputOf(bytes, [&] { plain_text.AllReduce(bytes); }));
+    tls_rate = std::max(tls_rate, ThroughputOf(bytes, [&] { tls.AllReduce(bytes); }));
   }
   std::printf("all-reduce of %lld MiB between two executors, bytes of the array per second\n",
               static_cast<long long>(flags.reduce_mib));
-  PrintRow("with TLS", in_tls, "plain text", in_text);
+  PrintRow("with TLS", tls_rate, "plain text", plain_rate);
 
   for (const int devices : {16, 64, 256}) {
-    Executors four(4, devices / 4, /*tls=*/false);
-    four.AllReduce(sizeof(float));  // opens the connections
-    std::vector<absl::Duration> took = four.AllReduce(sizeof(float), 4 * flags.rounds);
+    Executors executors(4, devices / 4, /*tls=*/false);
+    executors.AllReduce(sizeof(float));  // opens the connections
+    std::vector<absl::Duration> took = executors.AllReduce(sizeof(float), 4 * flags.rounds);
     std::sort(took.begin(), took.end());
     std::printf("psum of a scalar over %3d devices on 4 executors, median: %6.2f ms\n", devices,
                 absl::ToDoubleMilliseconds(took[took.size() / 2]));
@@ -311,31 +311,32 @@ absl::Status Run(const Flags& flags) {
     value.MutableAs<uint32_t>()[static_cast<size_t>(i)] = static_cast<uint32_t>(i);
   }
   PlainClient client(plain_address);
-  double put = 0, get = 0, plain_put[2] = {}, plain_get[2] = {};
+  double put_rate = 0, get_rate = 0, plain_put_rates[2] = {}, plain_get_rates[2] = {};
   for (int round = 0; round < flags.rounds; ++round) {
     uint64_t array = 0;
-    put = std::max(put, ThroughputOf(bytes, [&] {
-                     array = *session->service().Put(value, {ir::Mesh{{{"x", 1}}}, {}, {0}});
-                   }));
+    put_rate = std::max(put_rate, ThroughputOf(bytes, [&] {
+                          array = *session->service().Put(value, {ir::Mesh{{{"x", 1}}}, {}, {0}});
+                        }));
     for (const bool keep : {false, true})
-      plain_put[keep] =
-          std::max(plain_put[keep], ThroughputOf(bytes, [&] { client.Put(value, keep); }));
+      plain_put_rates[keep] =
+          std::max(plain_put_rates[keep], ThroughputOf(bytes, [&] { client.Put(value, keep); }));
     ir::Array back;
-    get = std::max(
-        get, ThroughputOf(bytes, [&] { back = *session->service().Get(array, absl::Minutes(1)); }));
+    get_rate = std::max(get_rate, ThroughputOf(bytes, [&] {
+                          back = *session->service().Get(array, absl::Minutes(1));
+                        }));
     TESSERA_CHECK(back == value) << "other bytes came back";
     back = ir::Array();
     for (const bool keep : {false, true})
-      plain_get[keep] =
-          std::max(plain_get[keep], ThroughputOf(bytes, [&] { client.Get(bytes, keep); }));
+      plain_get_rates[keep] =
+          std::max(plain_get_rates[keep], ThroughputOf(bytes, [&] { client.Get(bytes, keep); }));
     TESSERA_RETURN_IF_ERROR(session->service().Delete({&array, 1}));
   }
   std::printf("%lld MiB in chunks of 1 MiB over loopback, best of %d\n",
               static_cast<long long>(flags.mib), flags.rounds);
-  PrintRow("put", put, "plain stream up, kept", plain_put[true]);
-  PrintRow("put", put, "plain stream up, dropped", plain_put[false]);
-  PrintRow("get", get, "plain stream down, kept", plain_get[true]);
-  PrintRow("get", get, "plain stream down, dropped", plain_get[false]);
+  PrintRow("put", put_rate, "plain stream up, kept", plain_put_rates[true]);
+  PrintRow("put", put_rate, "plain stream up, dropped", plain_put_rates[false]);
+  PrintRow("get", get_rate, "plain stream down, kept", plain_get_rates[true]);
+  PrintRow("get", get_rate, "plain stream down, dropped", plain_get_rates[false]);
   MeasureCollectives(flags);
   return absl::OkStatus();
 }
@@ -347,9 +348,9 @@ int Main(int argc, char** argv) {
   Flags flags;
   FlagParser parser("bench-transfer",
                     "Measures the throughput of transfers and of sums over the network.");
-  parser.Number("--mib", &flags.mib, "size of the array that is put and read, in MiB");
-  parser.Number("--rounds", &flags.rounds, "number of rounds");
-  parser.Action(
+  parser.AddNumber("--mib", &flags.mib, "size of the array that is put and read, in MiB");
+  parser.AddNumber("--rounds", &flags.rounds, "number of rounds");
+  parser.AddAction(
       "--smoke",
       [&flags] {
         flags.mib = 16;
@@ -357,7 +358,7 @@ int Main(int argc, char** argv) {
         flags.reduce_mib = 4;
       },
       "runs short, as a test");
-  parser.Text("--bin-dir", "DIR", &flags.bin_dir, "folder with the daemons");
+  parser.AddText("--bin-dir", "DIR", &flags.bin_dir, "folder with the daemons");
   if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   if (const absl::Status status = Run(flags); !status.ok()) {
     std::fprintf(stderr, "bench-transfer: %s\n", std::string(status.message()).c_str());

@@ -230,14 +230,15 @@ def measure_start(system, patience):
         training.close()
 
 
-def measure_fault(system, number, patience):
-    """Returns the seconds from the signal to the end of the script (None: it did not end) and its error."""
+def measure_fault(system, signal_number, patience):
+    """Returns the seconds from the signal to the end of the script, and its error. The seconds are None if the script
+    did not end."""
     training = system.train()
     victim = None
     try:
         training.wait_for_steps(STEPS_BEFORE_FAULT, patience)
         victim = system.victim(training)
-        os.kill(victim, number)
+        os.kill(victim, signal_number)
         seconds = training.wait_for_end(patience)
         return seconds, last_error(training.error())
     finally:
@@ -247,7 +248,7 @@ def measure_fault(system, number, patience):
         training.close()
 
 
-def seconds(values, patience):
+def format_seconds(values, patience):
     ended = [v for v in values if v is not None]
     if len(ended) < len(values):
         return f"not within {patience} s"
@@ -256,7 +257,7 @@ def seconds(values, patience):
 
 
 def run(rounds, patience):
-    rows = {system: dict(first=[], step=[], killed=[], stopped=[], error="", silence="") for system in SYSTEMS}
+    rows = {system: dict(first=[], step=[], killed=[], stopped=[], kill_error="", stop_error="") for system in SYSTEMS}
     for number in range(rounds):
         for system_class in SYSTEMS:
             row = rows[system_class]
@@ -266,13 +267,13 @@ def run(rounds, patience):
                 row["first"].append(first), row["step"].append(step)
                 if system.victim is None:
                     continue
-                ended, row["error"] = measure_fault(system, signal.SIGKILL, patience)
+                ended, row["kill_error"] = measure_fault(system, signal.SIGKILL, patience)
                 row["killed"].append(ended)
             with system_class() as system:
                 # A stop that nobody notices takes all of the patience, so it is measured once.
                 if row["stopped"] and row["stopped"][-1] is None:
                     continue
-                ended, row["silence"] = measure_fault(system, signal.SIGSTOP, patience)
+                ended, row["stop_error"] = measure_fault(system, signal.SIGSTOP, patience)
                 row["stopped"].append(ended)
     return rows
 
@@ -281,12 +282,13 @@ def table(rows, patience):
     out = ["| | first loss | a step | worker killed: the script ends after | worker stopped: the script ends after | "
            "lines of the script |", "|---|---|---|---|---|---|"]
     for system, row in rows.items():
-        faults = [seconds(row[key], patience) if row[key] else "" for key in ("killed", "stopped")]
-        out.append(f"| {system.name} | {seconds(row['first'], patience)} | {seconds(row['step'], patience)} | "
-                   f"{faults[0]} | {faults[1]} | {lines_of_code(system.script)} |")
+        faults = [format_seconds(row[key], patience) if row[key] else "" for key in ("killed", "stopped")]
+        first, step = (format_seconds(row[key], patience) for key in ("first", "step"))
+        out.append(f"| {system.name} | {first} | {step} | {faults[0]} | {faults[1]} | "
+                   f"{lines_of_code(system.script)} |")
     out += ["", "What the scripts print last:", ""]
     for system, row in rows.items():
-        for key, what in (("error", "killed"), ("silence", "stopped")):
+        for key, what in (("kill_error", "killed"), ("stop_error", "stopped")):
             if row[key]:
                 out.append(f"- {system.name}, worker {what}: `{row[key]}`")
     return "\n".join(out) + "\n"
