@@ -40,29 +40,30 @@ bool Succeeds(std::string command, const std::string& output) {
   return false;
 }
 
-Training Train(const std::string& mesh, const std::string& dtype) {
-  const std::string at = ::testing::TempDir() + "/agreement_" + dtype + "_" + mesh;
+Training TrainDigits(const std::string& mesh, const std::string& dtype) {
+  const std::string path = ::testing::TempDir() + "/agreement_" + dtype + "_" + mesh;
   Training t;
   if (!Succeeds(SourcePath(MLP_DIGITS) + " --embedded --no-explain --dtype " + dtype + " --mesh " +
-                    mesh + " --losses-out " + at + ".losses" + " --predictions-out " + at +
+                    mesh + " --losses-out " + path + ".losses" + " --predictions-out " + path +
                     ".predictions",
-                at + ".out"))
+                path + ".out"))
     return t;
-  t.losses = ReadLines<double>(at + ".losses");
-  t.predictions = ReadLines<int>(at + ".predictions");
+  t.losses = ReadLines<double>(path + ".losses");
+  t.predictions = ReadLines<int>(path + ".predictions");
   return t;
 }
 
-// Returns the losses of a training by gpt with these further options.
-std::vector<double> Write(const std::string& name, const std::string& options) {
-  const std::string at = ::testing::TempDir() + "/agreement_gpt_" + name;
-  if (!Succeeds(SourcePath(GPT) + " --embedded --losses-out " + at + ".losses " + options,
-                at + ".out"))
+// Returns the losses of a training of gpt with these options.
+std::vector<double> TrainGpt(const std::string& name, const std::string& options) {
+  const std::string path = ::testing::TempDir() + "/agreement_gpt_" + name;
+  if (!Succeeds(SourcePath(GPT) + " --embedded --losses-out " + path + ".losses " + options,
+                path + ".out"))
     return {};
-  return ReadLines<double>(at + ".losses");
+  return ReadLines<double>(path + ".losses");
 }
 
-double WorstRelative(const std::vector<double>& a, const std::vector<double>& b, size_t steps) {
+double LargestRelativeDifference(const std::vector<double>& a, const std::vector<double>& b,
+                                 size_t steps) {
   double worst = 0;
   for (size_t i = 0; i < steps; ++i)
     worst = std::fmax(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
@@ -70,50 +71,51 @@ double WorstRelative(const std::vector<double>& a, const std::vector<double>& b,
 }
 
 TEST(AgreementTest, InF64TheWholeLossCurveAgrees) {
-  const Training one = Train("data=1,model=1", "f64");
-  ASSERT_EQ(one.losses.size(), 30u * 11u);
-  ASSERT_EQ(one.predictions.size(), 360u);
+  const Training one_device = TrainDigits("data=1,model=1", "f64");
+  ASSERT_EQ(one_device.losses.size(), 30u * 11u);
+  ASSERT_EQ(one_device.predictions.size(), 360u);
   for (const char* mesh : kMeshes) {
-    const Training cut = Train(mesh, "f64");
-    ASSERT_EQ(cut.losses.size(), one.losses.size()) << mesh;
-    const double worst = WorstRelative(cut.losses, one.losses, one.losses.size());
+    const Training sharded = TrainDigits(mesh, "f64");
+    ASSERT_EQ(sharded.losses.size(), one_device.losses.size()) << mesh;
+    const double worst =
+        LargestRelativeDifference(sharded.losses, one_device.losses, one_device.losses.size());
     EXPECT_LE(worst, 1e-9) << mesh;
     RecordProperty(mesh, std::to_string(worst));
-    EXPECT_EQ(cut.predictions, one.predictions) << mesh;
+    EXPECT_EQ(sharded.predictions, one_device.predictions) << mesh;
   }
 }
 
 TEST(AgreementTest, InF32TheFirstStepsAndThePredictionsAgree) {
-  const Training one = Train("data=1,model=1", "f32");
-  ASSERT_EQ(one.losses.size(), 30u * 11u);
-  ASSERT_EQ(one.predictions.size(), 360u);
+  const Training one_device = TrainDigits("data=1,model=1", "f32");
+  ASSERT_EQ(one_device.losses.size(), 30u * 11u);
+  ASSERT_EQ(one_device.predictions.size(), 360u);
   for (const char* mesh : kMeshes) {
-    const Training cut = Train(mesh, "f32");
-    ASSERT_EQ(cut.losses.size(), one.losses.size()) << mesh;
-    EXPECT_LE(WorstRelative(cut.losses, one.losses, 20), 1e-5) << mesh;
-    ASSERT_EQ(cut.predictions.size(), one.predictions.size()) << mesh;
-    int differ = 0;
-    for (size_t i = 0; i < one.predictions.size(); ++i) {
-      differ += cut.predictions[i] != one.predictions[i];
+    const Training sharded = TrainDigits(mesh, "f32");
+    ASSERT_EQ(sharded.losses.size(), one_device.losses.size()) << mesh;
+    EXPECT_LE(LargestRelativeDifference(sharded.losses, one_device.losses, 20), 1e-5) << mesh;
+    ASSERT_EQ(sharded.predictions.size(), one_device.predictions.size()) << mesh;
+    int num_different = 0;
+    for (size_t i = 0; i < one_device.predictions.size(); ++i) {
+      num_different += sharded.predictions[i] != one_device.predictions[i];
     }
-    EXPECT_LE(differ, 2) << mesh;
+    EXPECT_LE(num_different, 2) << mesh;
   }
 }
 
-TEST(GptTest, IsTheSameOnOneDevice) {
-  const std::vector<double> one = Write("one", "--steps 12 --mesh data=1,model=1");
-  const std::vector<double> cut = Write("cut", "--steps 12");
-  ASSERT_EQ(one.size(), 12u);
-  ASSERT_EQ(cut.size(), 12u);
-  EXPECT_LE(WorstRelative(cut, one, 12), 1e-3);
+TEST(GptTest, LossesOnAMeshEqualThoseOnOneDevice) {
+  const std::vector<double> one_device = TrainGpt("one_device", "--steps 12 --mesh data=1,model=1");
+  const std::vector<double> sharded = TrainGpt("sharded", "--steps 12");
+  ASSERT_EQ(one_device.size(), 12u);
+  ASSERT_EQ(sharded.size(), 12u);
+  EXPECT_LE(LargestRelativeDifference(sharded, one_device, 12), 1e-3);
 }
 
-TEST(GptTest, GoesOnWhereItStopped) {
+TEST(GptTest, AResumedTrainingGivesTheSameLosses) {
   const std::string checkpoint = ::testing::TempDir() + "/agreement_gpt.safetensors";
   std::remove(checkpoint.c_str());
-  const std::vector<double> whole = Write("whole", "--steps 12");
-  const std::vector<double> first = Write("first", "--steps 5 --checkpoint " + checkpoint);
-  std::vector<double> second = Write("second", "--steps 12 --checkpoint " + checkpoint);
+  const std::vector<double> whole = TrainGpt("whole", "--steps 12");
+  const std::vector<double> first = TrainGpt("first", "--steps 5 --checkpoint " + checkpoint);
+  std::vector<double> second = TrainGpt("second", "--steps 12 --checkpoint " + checkpoint);
   ASSERT_EQ(first.size(), 5u);
   ASSERT_EQ(second.size(), 7u);
   second.insert(second.begin(), first.begin(), first.end());

@@ -13,7 +13,7 @@ namespace tessera::examples {
 namespace {
 
 template <class T, class Parse>
-T Positive(const std::string& name, const std::string& text, T least, Parse parse) {
+T ParsePositive(const std::string& name, const std::string& text, T least, Parse parse) {
   size_t used = 0;
   T value = 0;
   try {
@@ -31,12 +31,12 @@ struct SetOption {
   const std::string& text;
   void operator()(std::string* to) const { *to = text; }
   void operator()(int64_t* to) const {
-    *to = Positive<int64_t>(name, text, 1,
-                            [](const std::string& s, size_t* used) { return std::stoll(s, used); });
+    *to = ParsePositive<int64_t>(
+        name, text, 1, [](const std::string& s, size_t* used) { return std::stoll(s, used); });
   }
   void operator()(double* to) const {
-    *to = Positive<double>(name, text, 1,
-                           [](const std::string& s, size_t* used) { return std::stod(s, used); });
+    *to = ParsePositive<double>(
+        name, text, 1, [](const std::string& s, size_t* used) { return std::stod(s, used); });
   }
   void operator()(bool* to) const { *to = true; }
 };

@@ -11,13 +11,13 @@ namespace tessera::examples {
 // Returns the largest difference between the elements of two trees. The differences of each array
 // are relative to the largest element of that array in `want`.
 template <class T>
-double Difference(const T& got, const T& want) {
+double LargestRelativeDifference(const T& got, const T& want) {
   const std::vector<Array> a = flatten(got).leaves, b = flatten(want).leaves;
   double worst = 0;
   for (size_t i = 0; i < b.size(); ++i) {
-    const double off = max(abs(a.at(i) - b[i])).template item<double>();
+    const double difference = max(abs(a.at(i) - b[i])).template item<double>();
     // The comparison is written so that a NaN does not count as a small difference.
-    const double relative = off / max(abs(b[i])).template item<double>();
+    const double relative = difference / max(abs(b[i])).template item<double>();
     if (!(relative <= worst)) worst = relative;
   }
   return worst;

@@ -49,43 +49,46 @@ constexpr int64_t kSide = 8, kClasses = 10, kBatch = 96;
 constexpr double kTrainShare = 0.8, kMomentum = 0.9, kEpsilon = 1e-5;
 constexpr uint64_t kSplitSeed = 7;
 
-// Normalizes a layer's results, then scales and shifts them. If `seen` is null, they are normalized
-// by `known`. Otherwise they are normalized by the batch's own moments, and `seen` gets `known`
-// moved towards these moments.
-Array Normalized(const Array& x, const Layer& layer, const Moments& known, Moments* seen) {
-  Moments m = known;
-  if (seen != nullptr) {
+// Normalizes a layer's results, then scales and shifts them. If `new_averages` is null, they are
+// normalized by `averages`. Otherwise they are normalized by the batch's own moments, and
+// `new_averages` gets `averages` moved towards these moments.
+Array Normalize(const Array& x, const Layer& layer, const Moments& averages,
+                Moments* new_averages) {
+  Moments m = averages;
+  if (new_averages != nullptr) {
     m = {mean(x, {0, 1, 2}), var(x, {0, 1, 2})};
-    const auto moved = [](const Array& from, const Array& to) {
+    const auto moving_average = [](const Array& from, const Array& to) {
       return stop_gradient(kMomentum * from + (1 - kMomentum) * to);
     };
-    *seen = {moved(known.mean, m.mean), moved(known.variance, m.variance)};
+    *new_averages = {moving_average(averages.mean, m.mean),
+                     moving_average(averages.variance, m.variance)};
   }
   return (x - m.mean) * lax::rsqrt(m.variance + kEpsilon) * layer.scale + layer.shift;
 }
-Array Applied(const Array& x, const Layer& layer, const Moments& known, Moments* seen) {
+Array ApplyLayer(const Array& x, const Layer& layer, const Moments& averages,
+                 Moments* new_averages) {
   lax::ConvOptions options;
   options.dimension_numbers = {"NHWC", "HWIO", "NHWC"};
   const Array y = lax::conv_general_dilated(x, layer.kernel, {1, 1}, "SAME", options);
-  return relu(Normalized(y, layer, known, seen));
+  return relu(Normalize(y, layer, averages, new_averages));
 }
-Array Pooled(const Array& x) {
+Array MaxPool(const Array& x) {
   return lax::reduce_window(
       x, -std::numeric_limits<double>::infinity(),
       [](const Array& a, const Array& b) { return lax::max(a, b); }, {1, 2, 2, 1}, {1, 2, 2, 1},
       "VALID");
 }
 
-// Returns the logits of each image's classes. If `seen` is null, the layers' results are normalized
-// by `known`. Otherwise they are normalized by the batch's own moments, and `seen` gets the moving
-// averages after this batch.
-Array Logits(const Net& net, const Statistics& known, const Array& x, Statistics* seen) {
-  const auto of = [&](Moments Statistics::*layer) {
-    return seen == nullptr ? nullptr : &(seen->*layer);
+// Returns the logits of each image's classes. If `new_averages` is null, the layers' results are
+// normalized by `averages`. Otherwise they are normalized by the batch's own moments, and
+// `new_averages` gets the moving averages after this batch.
+Array Logits(const Net& net, const Statistics& averages, const Array& x, Statistics* new_averages) {
+  const auto new_averages_of = [&](Moments Statistics::*layer) {
+    return new_averages == nullptr ? nullptr : &(new_averages->*layer);
   };
-  Array y = Applied(x, net.first, known.first, of(&Statistics::first));
-  y = Pooled(Applied(y, net.second, known.second, of(&Statistics::second)));
-  y = Applied(y, net.third, known.third, of(&Statistics::third));
+  Array y = ApplyLayer(x, net.first, averages.first, new_averages_of(&Statistics::first));
+  y = MaxPool(ApplyLayer(y, net.second, averages.second, new_averages_of(&Statistics::second)));
+  y = ApplyLayer(y, net.third, averages.third, new_averages_of(&Statistics::third));
   return matmul(mean(y, {1, 2}), net.w) + net.b;
 }
 
@@ -98,27 +101,28 @@ TESSERA_TREE(State, params, opt_state, statistics)
 
 std::pair<State, Array> Step(const State& state, const Images& batch,
                              const optim::GradientTransformation& optimizer) {
-  const auto loss = [](const Net& net, const Statistics& known, const Images& images) {
-    Statistics seen;
-    const Array logits = Logits(net, known, images.x, &seen);
+  const auto loss = [](const Net& net, const Statistics& averages, const Images& images) {
+    Statistics new_averages;
+    const Array logits = Logits(net, averages, images.x, &new_averages);
     const Array losses = optim::softmax_cross_entropy_with_integer_labels(logits, images.labels);
-    return std::pair(mean(losses), seen);
+    return std::pair(mean(losses), new_averages);
   };
   const auto [result, grads] = value_and_grad(loss)(state.params, state.statistics, batch);
   const auto [updates, opt_state] = optimizer.update(grads, state.opt_state);
   return {{optim::apply_updates(state.params, updates), opt_state, result.second}, result.first};
 }
 
-Array Right(const Net& net, const Statistics& known, const Images& images) {
-  return sum(equal(argmax(Logits(net, known, images.x, nullptr), 1), images.labels).astype(kS32));
+Array NumCorrect(const Net& net, const Statistics& averages, const Images& images) {
+  return sum(
+      equal(argmax(Logits(net, averages, images.x, nullptr), 1), images.labels).astype(kS32));
 }
 
 Images PutImages(const Digits& d, const Mesh& mesh) {
   ir::Array labels(kS32, {d.size()});
   for (int64_t i = 0; i < d.size(); ++i) labels.Set(i, d.labels[i]);
-  const PartitionSpec spread = P({"data", "model"});
-  return {put(ir::Array::Of(kF32, {d.size(), kSide, kSide, 1}, d.pixels), mesh, spread),
-          put(labels, mesh, spread)};
+  const PartitionSpec by_image = P({"data", "model"});
+  return {put(ir::Array::Of(kF32, {d.size(), kSide, kSide, 1}, d.pixels), mesh, by_image),
+          put(labels, mesh, by_image)};
 }
 
 State Initial(const Mesh& mesh, const optim::GradientTransformation& optimizer) {
@@ -163,12 +167,12 @@ int Run(int argc, char** argv) {
   const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
   const Cluster cluster = OpenCluster(flags.cluster);
   const int64_t devices = cluster.mesh.size();
-  const auto for_training = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
-  const Digits train = all.Select(split, 0, for_training);
+  const auto train_size = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
+  const Digits train = all.Select(split, 0, train_size);
   // The number of test images must be a multiple of the number of devices.
-  const int64_t tests = (all.size() - for_training) / devices * devices;
+  const int64_t test_size = (all.size() - train_size) / devices * devices;
   const Images test =
-      PutImages(all.Select(split, for_training, for_training + tests), cluster.mesh);
+      PutImages(all.Select(split, train_size, train_size + test_size), cluster.mesh);
 
   // The learning rate falls to a tenth for the last third of the epochs.
   const int64_t steps = train.size() / kBatch;
@@ -178,7 +182,7 @@ int Run(int argc, char** argv) {
   const auto step =
       jit([&](const State& state, const Images& batch) { return Step(state, batch, optimizer); },
           {.name = "train_step", .donate_argnums = {0}});
-  const auto right = jit(Right);
+  const auto num_correct = jit(NumCorrect);
   double accuracy = 0;
   for (int64_t epoch = 1; epoch <= flags.epochs; ++epoch) {
     const std::vector<int64_t> order =
@@ -190,8 +194,8 @@ int Run(int argc, char** argv) {
       state = next;
       last = loss;
     }
-    accuracy = 100.0 * right(state.params, state.statistics, test).item<int32_t>() /
-               static_cast<double>(tests);
+    accuracy = 100.0 * num_correct(state.params, state.statistics, test).item<int32_t>() /
+               static_cast<double>(test_size);
     std::printf("epoch %lld/%lld  loss %.4f  test images %.1f%%\n", static_cast<long long>(epoch),
                 static_cast<long long>(flags.epochs), last.item<float>(), accuracy);
     std::fflush(stdout);

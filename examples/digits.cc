@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kPixels = 64;
 
 // The value of a base-17 digit, 0 to 16; -1 for another character.
-int Pixel(char c) {
+int PixelValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   return c >= 'a' && c <= 'g' ? c - 'a' + 10 : -1;
 }
@@ -47,16 +47,16 @@ Digits ReadDigits(const std::string& path) {
                              ": cannot be read. Run from the repository's root, or give --data");
   Digits digits;
   std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
+  for (int line_number = 1; std::getline(in, line); ++line_number) {
     bool ok = line.size() == kPixels + 2 && line[kPixels] == ' ' && line[kPixels + 1] >= '0' &&
               line[kPixels + 1] <= '9';
     for (size_t i = 0; ok && i < kPixels; ++i) {
-      const int pixel = Pixel(line[i]);
+      const int pixel = PixelValue(line[i]);
       ok = pixel >= 0;
       digits.pixels.push_back(pixel / 16.0);
     }
     if (!ok) {
-      throw std::runtime_error(path + ":" + std::to_string(number) +
+      throw std::runtime_error(path + ":" + std::to_string(line_number) +
                                ": 64 letters of 0-9a-g, a blank and a digit are expected");
     }
     digits.labels.push_back(line[kPixels + 1] - '0');

@@ -48,19 +48,20 @@ Training Train(const Images& train, const Images& valid, Array patience, Array l
   const auto goes_on = [&](const Training& t) {
     return logical_and(t.step - t.best_step < patience, t.step < limit);
   };
-  const auto next = [&](const Training& t) {
+  const auto train_step = [&](const Training& t) {
     const Model grads = grad(Loss)(t.model, train);
     const Model updates = sgd.update(grads, sgd.init(t.model)).first;
     const Model model = optim::apply_updates(t.model, updates);
     const Array loss = Loss(model, valid), better = loss < t.best_loss;
-    const auto keep = [&](Array a, Array b) { return where(better, a, b); };
+    const auto if_better = [&](Array a, Array b) { return where(better, a, b); };
     const Array step = t.step + 1;
-    return Training{model, tree_map(keep, model, t.best), keep(loss, t.best_loss),
-                    keep(step, t.best_step), step};
+    return Training{model, tree_map(if_better, model, t.best), if_better(loss, t.best_loss),
+                    if_better(step, t.best_step), step};
   };
   const Model zero{zeros({kPixels, kClasses}), zeros({kClasses})};
-  const Array none = full({}, 0, kS32);
-  return while_loop(goes_on, next, Training{zero, zero, Loss(zero, valid), none, none});
+  const Array zero_steps = full({}, 0, kS32);
+  return while_loop(goes_on, train_step,
+                    Training{zero, zero, Loss(zero, valid), zero_steps, zero_steps});
 }
 
 Array Accuracy(const Model& m, const Images& images) {

@@ -78,15 +78,16 @@ const auto kStep = filter_jit([](Mlp models, OptState state, const Array& x, con
 });
 
 // Returns the largest difference between a loss and the loss in the file, relative to the latter.
-double Difference(const std::vector<std::vector<float>>& losses, const std::string& path) {
+double LargestRelativeDifference(const std::vector<std::vector<float>>& losses,
+                                 const std::string& path) {
   std::ifstream in(path);
   std::string line;
   std::getline(in, line);  // the first line names the versions that made the losses
   double worst = 0;
-  for (const std::vector<float>& of_step : losses) {
+  for (const std::vector<float>& step_losses : losses) {
     if (!std::getline(in, line)) throw std::runtime_error(path + ": a line per step is expected");
     std::istringstream numbers(line);
-    for (const float loss : of_step) {
+    for (const float loss : step_losses) {
       double want = 0;
       if (!(numbers >> want)) throw std::runtime_error(path + ": cannot read '" + line + "'");
       const double relative = std::abs(loss - want) / want;
@@ -119,16 +120,17 @@ int Run(int argc, char** argv) {
   OptState state = kOptimizer.init(filter(models, is_inexact_array));
   std::vector<std::vector<float>> losses;
   for (int i = 0; i < 100; ++i) {
-    Array of_step;
-    std::tie(models, state, of_step) = kStep(models, state, x, y);
-    losses.push_back(of_step.get<float>());
+    Array step_losses;
+    std::tie(models, state, step_losses) = kStep(models, state, x, y);
+    losses.push_back(step_losses.get<float>());
     if (i % 20 == 0 || i == 99)
-      std::printf("step %3d  losses %s\n", i, of_step.to_string().c_str());
+      std::printf("step %3d  losses %s\n", i, step_losses.to_string().c_str());
   }
   if (expect.empty()) return 0;
   constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
-  const double worst = Difference(losses, expect);
-  std::printf("they differ from those of Equinox by %.1e of them (bound %.0e)\n", worst, kBound);
+  const double worst = LargestRelativeDifference(losses, expect);
+  std::printf("the losses differ by at most %.1e of those of Equinox (bound %.0e)\n", worst,
+              kBound);
   return worst <= kBound ? 0 : 1;
 }
 

@@ -36,11 +36,11 @@ constexpr double kEnd = 6;       // the functions are defined on [0, kEnd]
 
 // Returns the covariance of each function at x, [functions, n], with itself at y, [functions, m].
 Array Covariance(const Kernel& k, const Array& x, const Array& y) {
-  const Array apart = (expand_dims(x, 2) - expand_dims(y, 1)) / exp(k.length);
-  return exp(2.0 * k.scale - 0.5 * apart * apart);
+  const Array distance = (expand_dims(x, 2) - expand_dims(y, 1)) / exp(k.length);
+  return exp(2.0 * k.scale - 0.5 * distance * distance);
 }
 // Returns the Cholesky factor of the covariance of each function's points.
-Array FactorOf(const Kernel& k, const Points& p) {
+Array CholeskyFactorOf(const Kernel& k, const Points& p) {
   const Array noise = exp(2.0 * k.noise) + 1e-4;
   return linalg::cholesky(Covariance(k, p.x, p.x) + noise * eye(p.x.shape()[1]));
 }
@@ -51,17 +51,17 @@ Array SolveLower(const Array& l, const Array& b, bool transpose) {
 
 // Returns the negative logarithm of the points' likelihood, divided by the number of points.
 Array Loss(const Kernel& k, const Points& p) {
-  const Array l = FactorOf(k, p);
+  const Array l = CholeskyFactorOf(k, p);
   const Array z = SolveLower(l, expand_dims(p.y, 2), /*transpose=*/false);
-  const Array on_diagonal = expand_dims(arange(l.shape()[1]), 1);
-  const Array diagonal = sum(where(equal(on_diagonal, arange(l.shape()[1])), l, 0), -1);
+  const Array row = expand_dims(arange(l.shape()[1]), 1);
+  const Array diagonal = sum(where(equal(row, arange(l.shape()[1])), l, 0), -1);
   const double count = static_cast<double>(p.x.shape()[0] * p.x.shape()[1]);
   return (0.5 * sum(z * z) + sum(log(diagonal))) / count + 0.5 * std::log(2 * 3.14159265358979);
 }
 
 // Returns the functions' predicted values at the places `at`.
 Array Predict(const Kernel& k, const Points& p, const Array& at) {
-  const Array l = FactorOf(k, p);
+  const Array l = CholeskyFactorOf(k, p);
   const Array z = SolveLower(l, expand_dims(p.y, 2), /*transpose=*/false);
   const Array weights = SolveLower(l, z, /*transpose=*/true);
   return squeeze(matmul(Covariance(k, at, p.x), weights), 2);
@@ -115,11 +115,12 @@ int Run(int argc, char** argv) {
   const Array phase = random::uniform(keys[0], {flags.functions, 1}, kF32, 0, 6);
   const Array x = random::uniform(keys[1], shape, kF32, 0, kEnd);
   const Array y = Truth(phase, x) + kNoise * random::normal(keys[2], shape);
-  const PartitionSpec spread = P({"data", "model"});
-  const Points points{put(x, mesh, spread), put(y, mesh, spread)};
+  const PartitionSpec by_function = P({"data", "model"});
+  const Points points{put(x, mesh, by_function), put(y, mesh, by_function)};
   const Array places = broadcast_to(arange(kPlaces).astype(kF32) * (kEnd / (kPlaces - 1)),
                                     {flags.functions, kPlaces});
-  const Array at = put(places, mesh, spread), want = put(Truth(phase, places), mesh, spread);
+  const Array at = put(places, mesh, by_function),
+              truth = put(Truth(phase, places), mesh, by_function);
 
   const auto replicated = [&] { return put(zeros({}), mesh, P()); };
   const Kernel first{replicated(), replicated(), replicated()};
@@ -138,11 +139,11 @@ int Run(int argc, char** argv) {
     std::fflush(stdout);
   }
   const auto explained_by =
-      jit([](const Kernel& k, const Points& p, const Array& at, const Array& want) {
-        const Array missed = mean(square(Predict(k, p, at) - want));
-        return 100.0 * (1 - missed / mean(square(want - mean(want))));
+      jit([](const Kernel& k, const Points& p, const Array& at, const Array& truth) {
+        const Array mean_squared_error = mean(square(Predict(k, p, at) - truth));
+        return 100.0 * (1 - mean_squared_error / mean(square(truth - mean(truth))));
       });
-  const double explained = explained_by(state.params, points, at, want).item<float>();
+  const double explained = explained_by(state.params, points, at, truth).item<float>();
   std::printf("between the points %.1f%% of the functions' variance is explained\n", explained);
   return explained < flags.min_explained ? 1 : 0;
 }

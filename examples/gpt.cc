@@ -26,19 +26,19 @@ constexpr int64_t kBatch = 16, kBlocks = 2, kTop = 8;
 // 1. Sampling. Each new token is one of the kTop likeliest tokens, drawn with their probabilities.
 // The draw takes the largest of the logits after adding Gumbel noise. The whole text is written by
 // one program, which is a loop over the text's positions.
-Array Write(const Gpt& p, const Array& prompt, const Array& key) {
+Array WriteText(const Gpt& p, const Array& prompt, const Array& key) {
   const int64_t begin = prompt.shape()[0];
-  const Array room = concatenate({prompt, zeros({kLength - begin}, kS32)});
+  const Array padded = concatenate({prompt, zeros({kLength - begin}, kS32)});
   return fori_loop(
       begin, kLength,
       [&](const Array& i, const Array& text) {
         const Array logits = lax::dynamic_index_in_dim(Logits(p, expand_dims(text, 0))[0], i - 1);
         const auto [best, token] = top_k(squeeze(logits), kTop);
         const Array u = random::uniform(random::fold_in(key, i), {kTop}, kF32, 1e-9);
-        const Array drawn = argmax(best - log(-log(u)));
-        return text.at(i).set(take(token, drawn));
+        const Array choice = argmax(best - log(-log(u)));
+        return text.at(i).set(take(token, choice));
       },
-      room);
+      padded);
 }
 
 // 2. Where the parameters live. Heads and hidden units are sharded over `model`, and the batch is
@@ -50,18 +50,22 @@ const Prefix<PartitionSpec> kBlockSpecs = {P(), P(None, None, "model"), P("model
 State Initial(const Mesh& mesh) {
   const Array keys = random::split(random::key(0), 2 + 4 * kBlocks);
   int64_t used = 0;
-  const auto drawn = [&](Dims shape, double scale, const PartitionSpec& spec) {
+  const auto random_weights = [&](Dims shape, double scale, const PartitionSpec& spec) {
     return put(random::normal(keys[used++], std::move(shape)) * scale, mesh, spec);
   };
-  const auto one = [&] { return put(ones({kWidth}), mesh, P()); };
+  const auto norm_scale = [&] { return put(ones({kWidth}), mesh, P()); };
   const double narrow = 1 / std::sqrt(kWidth), wide = 1 / std::sqrt(kHidden);
-  Gpt p{drawn({kVocabulary, kWidth}, 0.05, P()), drawn({kLength, kWidth}, 0.05, P()), {}, one()};
+  Gpt p{random_weights({kVocabulary, kWidth}, 0.05, P()),
+        random_weights({kLength, kWidth}, 0.05, P()),
+        {},
+        norm_scale()};
   for (int64_t i = 0; i < kBlocks; ++i)
-    p.blocks.push_back({one(),
-                        drawn({kWidth, 3, kHeads, kHeadWidth}, narrow, P(None, None, "model")),
-                        drawn({kHeads, kHeadWidth, kWidth}, narrow, P("model")), one(),
-                        drawn({kWidth, kHidden}, narrow, P(None, "model")),
-                        drawn({kHidden, kWidth}, wide, P("model"))});
+    p.blocks.push_back(
+        {norm_scale(),
+         random_weights({kWidth, 3, kHeads, kHeadWidth}, narrow, P(None, None, "model")),
+         random_weights({kHeads, kHeadWidth, kWidth}, narrow, P("model")), norm_scale(),
+         random_weights({kWidth, kHidden}, narrow, P(None, "model")),
+         random_weights({kHidden, kWidth}, wide, P("model"))});
   return {p, Optimizer().init(p)};
 }
 
@@ -118,17 +122,18 @@ int Run(int argc, char** argv) {
                                  {"--losses-out", &flags.losses_out},
                                  {"--explain", &flags.explain}});
   ParseOptions(argc, argv, options);
-  const std::string learnt = ReadText(flags.text);
+  const std::string training_text = ReadText(flags.text);
   const Cluster cluster = OpenCluster(flags.cluster, &flags.checkpoint);
   const Mesh& mesh = cluster.mesh;
 
   State state = Initial(mesh);
-  int64_t done = 0;
+  int64_t first_step = 0;
   if (const std::string& path = flags.checkpoint; !path.empty()) {
     try {
       state = load(state, path);
-      done = state.opt_state[0].count->item<int64_t>();
-      std::printf("goes on from step %lld of %s\n", static_cast<long long>(done), path.c_str());
+      first_step = state.opt_state[0].count->item<int64_t>();
+      std::printf("goes on from step %lld of %s\n", static_cast<long long>(first_step),
+                  path.c_str());
     } catch (const Error& e) {
       if (e.reason() != "FILE_NOT_FOUND") throw;
     }
@@ -139,38 +144,38 @@ int Run(int argc, char** argv) {
                                .donate_argnums = {0},
                                .out_shardings = {{gpt, Optimizer().specs(gpt)}, P()}});
   const auto excerpts = jit(Excerpts, {.name = "excerpts", .out_shardings = kBatchSpec});
-  const Array text = put(Tokens(learnt), mesh, P());
+  const Array text = put(Tokens(training_text), mesh, P());
   const Array key = put(random::key(1), mesh, P());
   std::ofstream losses;
   if (!flags.losses_out.empty()) {
     losses.open(flags.losses_out);
     if (!losses) throw std::runtime_error(flags.losses_out + ": cannot be written");
   }
-  double average = 0;
-  for (int64_t i = done; i < flags.steps; ++i) {
+  double average_loss = 0;
+  for (int64_t i = first_step; i < flags.steps; ++i) {
     // The random numbers of a step depend only on its number i, so that a resumed training goes on
     // with the numbers that it would have had.
-    const Array of_step = random::fold_in(key, static_cast<int32_t>(i));
-    const Array batch = excerpts(text, random::fold_in(of_step, 0));
-    if (i == done && flags.explain)
-      std::printf("%s\n", explain(step, state, batch, of_step).c_str());
-    auto [next, loss] = step(state, batch, random::fold_in(of_step, 1));
+    const Array step_key = random::fold_in(key, static_cast<int32_t>(i));
+    const Array batch = excerpts(text, random::fold_in(step_key, 0));
+    if (i == first_step && flags.explain)
+      std::printf("%s\n", explain(step, state, batch, step_key).c_str());
+    auto [next, loss] = step(state, batch, random::fold_in(step_key, 1));
     state = next;
-    const double now = loss.item<float>();
-    if (losses.is_open()) losses << now << "\n";
-    average = i == done ? now : 0.95 * average + 0.05 * now;
+    const double loss_value = loss.item<float>();
+    if (losses.is_open()) losses << loss_value << "\n";
+    average_loss = i == first_step ? loss_value : 0.95 * average_loss + 0.05 * loss_value;
     if ((i + 1) % 50 == 0 || i + 1 == flags.steps) {
       std::printf("step %lld/%lld  loss %.3f  %.2f bits a byte\n", static_cast<long long>(i + 1),
-                  static_cast<long long>(flags.steps), average, average / std::log(2.0));
+                  static_cast<long long>(flags.steps), average_loss, average_loss / std::log(2.0));
       std::fflush(stdout);
     }
   }
   if (!flags.checkpoint.empty()) save(state, flags.checkpoint, {.overwrite = true});
 
-  const std::string prompt = learnt.substr(0, 8);
+  const std::string prompt = training_text.substr(0, 8);
   // Sampling has a key of its own, because the keys of the steps are used up.
-  const Array other = put(random::key(2), mesh, P());
-  const Array written = jit(Write)(state.params, put(Tokens(prompt), mesh, P()), other);
+  const Array sampling_key = put(random::key(2), mesh, P());
+  const Array written = jit(WriteText)(state.params, put(Tokens(prompt), mesh, P()), sampling_key);
   std::string out;
   for (const int32_t token : written.get<int32_t>()) out += static_cast<char>(token);
   std::printf("\nIt writes:\n%s\n", out.c_str());

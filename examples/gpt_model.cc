@@ -24,9 +24,9 @@ Array Attention(const Block& p, const Array& x) {
   const int64_t length = x.shape()[1];
   const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c stands for query, key and value
   const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], qkv[1]}) / std::sqrt(kHeadWidth);
-  const Array at = arange(length);
-  const Array past = expand_dims(at, 1) >= expand_dims(at, 0);
-  const Array weights = softmax(where(past, scores, -1e9));
+  const Array position = arange(length);
+  const Array is_past = expand_dims(position, 1) >= expand_dims(position, 0);
+  const Array weights = softmax(where(is_past, scores, -1e9));
   return einsum("bthk,hkd->btd", {einsum("bhts,bhsk->bthk", {weights, qkv[2]}), p.out});
 }
 
@@ -49,9 +49,9 @@ Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key)
 }
 
 Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key) {
-  const Array read = text[{Slice{}, Slice{0, -1}}], next = text[{Slice{}, Slice{1}}];
-  const Array log_p = log_softmax(Logits(p, read, key));
-  return -mean(take_along_axis(log_p, expand_dims(next, -1), -1));
+  const Array inputs = text[{Slice{}, Slice{0, -1}}], targets = text[{Slice{}, Slice{1}}];
+  const Array log_p = log_softmax(Logits(p, inputs, key));
+  return -mean(take_along_axis(log_p, expand_dims(targets, -1), -1));
 }
 
 optim::GradientTransformation Optimizer() { return optim::adam(3e-3); }

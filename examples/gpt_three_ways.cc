@@ -46,14 +46,14 @@ struct Way {
   // Returns tokens[ids], sharded as the ids are.
   std::function<Array(const Array& tokens, const Array& ids)> embed;
   // Returns the keys or values of the whole text, [batch, heads, length, size].
-  std::function<Array(const Array& x)> of_all_text;
+  std::function<Array(const Array& x)> whole_text;
   // Returns an einsum that adds up over heads or hidden units, which are sharded over `tensor`.
-  std::function<Array(std::string_view spec, const Array& x, const Array& w)> added_up;
+  std::function<Array(std::string_view spec, const Array& x, const Array& w)> summed_einsum;
   // Returns the positions in the text of the `length` queries that are on this device.
-  std::function<Array(int64_t length)> places;
+  std::function<Array(int64_t length)> query_positions;
   // Returns the mean over the tokens of all devices. x has a number for each token, [batch,
   // length].
-  std::function<Array(const Array& x)> mean_of_all;
+  std::function<Array(const Array& x)> global_mean;
 };
 
 Array Norm(const Array& x, const Array& scale) {
@@ -63,25 +63,25 @@ Array Norm(const Array& x, const Array& scale) {
 
 Array Attention(const Way& way, const Block& p, const Array& x) {
   const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c stands for query, key and value
-  const Array keys = way.of_all_text(qkv[1]), values = way.of_all_text(qkv[2]);
+  const Array keys = way.whole_text(qkv[1]), values = way.whole_text(qkv[2]);
   const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], keys}) / std::sqrt(kHeadWidth);
-  const Array is_past = expand_dims(way.places(x.shape()[1]), 1) >= arange(kLength);
+  const Array is_past = expand_dims(way.query_positions(x.shape()[1]), 1) >= arange(kLength);
   const Array weights = softmax(scores + where(is_past, 0.0, -1e9));
   const Array mixed = einsum("bhts,bhsk->bthk", {weights, values});
-  return way.added_up("bthk,hkd->btd", mixed, p.out);
+  return way.summed_einsum("bthk,hkd->btd", mixed, p.out);
 }
 
-// Returns the loss. `read` has the tokens of the texts and `next` has the token that follows each
-// of them; both are s32[batch, length].
-Array Loss(const Way& way, const Gpt& p, const Array& read, const Array& next) {
-  Array x = way.embed(p.tokens, read) + p.positions;
+// Returns the loss. `inputs` has the tokens of the texts and `targets` has the token that follows
+// each of them; both are s32[batch, length].
+Array Loss(const Way& way, const Gpt& p, const Array& inputs, const Array& targets) {
+  Array x = way.embed(p.tokens, inputs) + p.positions;
   for (const Block& block : p.blocks) {
     x = x + Attention(way, block, Norm(x, block.norm1));
     const Array hidden = gelu(matmul(Norm(x, block.norm2), block.up));
-    x = x + way.added_up("btf,fd->btd", hidden, block.down);
+    x = x + way.summed_einsum("btf,fd->btd", hidden, block.down);
   }
   const Array log_p = log_softmax(einsum("btd,vd->btv", {Norm(x, p.norm), p.tokens}));
-  return way.mean_of_all(-take_along_axis(log_p, expand_dims(next, -1), -1));
+  return way.global_mean(-take_along_axis(log_p, expand_dims(targets, -1), -1));
 }
 
 // ---- 2. The ways. -------------------------------------------------------------------------------
@@ -89,27 +89,27 @@ Array Loss(const Way& way, const Gpt& p, const Array& read, const Array& next) {
 // On one device the program need not say where anything lies.
 Way OneDevice() {
   return {.embed = [](const Array& tokens, const Array& ids) { return take(tokens, ids, 0); },
-          .of_all_text = [](const Array& x) { return x; },
-          .added_up =
+          .whole_text = [](const Array& x) { return x; },
+          .summed_einsum =
               [](std::string_view spec, const Array& x, const Array& w) {
                 return einsum(spec, {x, w});
               },
-          .places = [](int64_t length) { return arange(length); },
-          .mean_of_all = [](const Array& x) { return mean(x); }};
+          .query_positions = [](int64_t length) { return arange(length); },
+          .global_mean = [](const Array& x) { return mean(x); }};
 }
 
-const PartitionSpec kTokens = P("data", "seq"), kHeadsOfAll = P("data", "tensor");
+const PartitionSpec kTokenSpec = P("data", "seq"), kWholeTextSpec = P("data", "tensor");
 
 // The program gives hints at a few places. From them the planner finds all other shardings, and
 // what to send.
 Way Auto() {
   Way way = OneDevice();
   way.embed = [](const Array& tokens, const Array& ids) {
-    return with_sharding_constraint(take(tokens, ids, 0), kTokens);
+    return with_sharding_constraint(take(tokens, ids, 0), kTokenSpec);
   };
-  way.of_all_text = [](const Array& x) { return with_sharding_constraint(x, kHeadsOfAll); };
-  way.added_up = [](std::string_view spec, const Array& x, const Array& w) {
-    return with_sharding_constraint(einsum(spec, {x, w}), kTokens);
+  way.whole_text = [](const Array& x) { return with_sharding_constraint(x, kWholeTextSpec); };
+  way.summed_einsum = [](std::string_view spec, const Array& x, const Array& w) {
+    return with_sharding_constraint(einsum(spec, {x, w}), kTokenSpec);
   };
   return way;
 }
@@ -119,11 +119,11 @@ Way Auto() {
 Way Explicit() {
   Way way = OneDevice();
   way.embed = [](const Array& tokens, const Array& ids) {
-    return take(tokens, ids, 0, lax::GatherScatterMode::kFillOrDrop, kTokens);
+    return take(tokens, ids, 0, lax::GatherScatterMode::kFillOrDrop, kTokenSpec);
   };
-  way.of_all_text = [](const Array& x) { return reshard(x, kHeadsOfAll); };
-  way.added_up = [](std::string_view spec, const Array& x, const Array& w) {
-    return einsum(spec, {x, w}, {}, kTokens);
+  way.whole_text = [](const Array& x) { return reshard(x, kWholeTextSpec); };
+  way.summed_einsum = [](std::string_view spec, const Array& x, const Array& w) {
+    return einsum(spec, {x, w}, {}, kTokenSpec);
   };
   return way;
 }
@@ -132,12 +132,14 @@ Way Explicit() {
 // collectives.
 Way ByShardMap() {
   Way way = OneDevice();
-  way.of_all_text = [](const Array& x) { return lax::all_gather(x, "seq", 2, /*tiled=*/true); };
-  way.added_up = [](std::string_view spec, const Array& x, const Array& w) {
+  way.whole_text = [](const Array& x) { return lax::all_gather(x, "seq", 2, /*tiled=*/true); };
+  way.summed_einsum = [](std::string_view spec, const Array& x, const Array& w) {
     return lax::psum(einsum(spec, {x, w}), "tensor");
   };
-  way.places = [](int64_t length) { return lax::axis_index("seq") * length + arange(length); };
-  way.mean_of_all = [](const Array& x) { return lax::pmean(mean(x), {"data", "seq"}); };
+  way.query_positions = [](int64_t length) {
+    return lax::axis_index("seq") * length + arange(length);
+  };
+  way.global_mean = [](const Array& x) { return lax::pmean(mean(x), {"data", "seq"}); };
   return way;
 }
 
@@ -151,15 +153,19 @@ const Prefix<PartitionSpec> kSpecs = {P(), P("seq"), {kBlockSpecs, kBlockSpecs},
 Gpt Initial() {
   const Array keys = random::split(random::key(0), 2 + 4 * kBlocks);
   int64_t used = 0;
-  const auto drawn = [&](Dims shape, double scale) {
+  const auto random_weights = [&](Dims shape, double scale) {
     return random::normal(keys[used++], std::move(shape)) * scale;
   };
   const double narrow = 1 / std::sqrt(kWidth), wide = 1 / std::sqrt(kHidden);
-  Gpt p{drawn({kVocabulary, kWidth}, 0.05), drawn({kLength, kWidth}, 0.05), {}, ones({kWidth})};
+  Gpt p{random_weights({kVocabulary, kWidth}, 0.05),
+        random_weights({kLength, kWidth}, 0.05),
+        {},
+        ones({kWidth})};
   for (int64_t i = 0; i < kBlocks; ++i) {
-    const Array qkv = drawn({kWidth, 3, kHeads, kHeadWidth}, narrow);
-    const Array out = drawn({kHeads, kHeadWidth, kWidth}, narrow);
-    const Array up = drawn({kWidth, kHidden}, narrow), down = drawn({kHidden, kWidth}, wide);
+    const Array qkv = random_weights({kWidth, 3, kHeads, kHeadWidth}, narrow);
+    const Array out = random_weights({kHeads, kHeadWidth, kWidth}, narrow);
+    const Array up = random_weights({kWidth, kHidden}, narrow),
+                down = random_weights({kHidden, kWidth}, wide);
     p.blocks.push_back({ones({kWidth}), qkv, out, ones({kWidth}), up, down});
   }
   return p;
@@ -167,20 +173,20 @@ Gpt Initial() {
 
 // Excerpts of a text for one step, and the token that follows each of their tokens.
 struct Batch {
-  ir::Array read{kS32, {kBatch, kLength}}, next{kS32, {kBatch, kLength}};
+  ir::Array inputs{kS32, {kBatch, kLength}}, targets{kS32, {kBatch, kLength}};
 };
 Batch Excerpts(const std::string& text, int64_t step) {
   Batch batch;
   const auto last = static_cast<int64_t>(text.size()) - kLength - 1;
   for (int64_t i = 0; i < kBatch * kLength; ++i) {
     const int64_t begin = (step * kBatch + i / kLength) * 61 % last, at = begin + i % kLength;
-    batch.read.Set(i, static_cast<unsigned char>(text[at]));
-    batch.next.Set(i, static_cast<unsigned char>(text[at + 1]));
+    batch.inputs.Set(i, static_cast<unsigned char>(text[at]));
+    batch.targets.Set(i, static_cast<unsigned char>(text[at + 1]));
   }
   return batch;
 }
 
-using LossFn = std::function<Array(const Gpt& p, const Array& read, const Array& next)>;
+using LossFn = std::function<Array(const Gpt& p, const Array& inputs, const Array& targets)>;
 
 // Trains for `steps` steps and returns the loss of each. If `explains` is true, prints what the
 // plan of a step sends.
@@ -190,24 +196,25 @@ std::vector<double> Train(const char* name, const Mesh& mesh, const LossFn& loss
   const auto optimizer = optim::adam(1e-2);
   Gpt p = filter_shard(Initial(), mesh, kSpecs);
   optim::OptState<Gpt> state = optimizer.init(p);
-  const auto step = jit([&](const Gpt& now, const optim::OptState<Gpt>& moments, const Array& read,
-                            const Array& next) {
-    const auto [value, grads] = value_and_grad(loss)(now, read, next);
+  const auto step = jit([&](const Gpt& now, const optim::OptState<Gpt>& moments,
+                            const Array& inputs, const Array& targets) {
+    const auto [value, grads] = value_and_grad(loss)(now, inputs, targets);
     const auto [updates, after] = optimizer.update(grads, moments);
     return std::tuple(optim::apply_updates(now, updates), after, value);
   });
   std::vector<double> losses;
   for (int64_t i = 0; i < steps; ++i) {
     const Batch batch = Excerpts(text, i);
-    const Array read = put(batch.read, mesh, kTokens), next = put(batch.next, mesh, kTokens);
+    const Array inputs = put(batch.inputs, mesh, kTokenSpec),
+                targets = put(batch.targets, mesh, kTokenSpec);
     if (i == 0 && explains) {
-      const std::string plan = explain(step, p, state, read, next);
+      const std::string plan = explain(step, p, state, inputs, targets);
       const size_t begin = plan.find("collectives:");
       std::printf("%s: %s\n", name,
                   plan.substr(begin, plan.find("memory per device:") - begin).c_str());
     }
     Array value;
-    std::tie(p, state, value) = step(p, state, read, next);
+    std::tie(p, state, value) = step(p, state, inputs, targets);
     losses.push_back(value.item<double>());
   }
   return losses;
@@ -234,22 +241,22 @@ int Run(int argc, char** argv) {
   const auto session = OpenSession(flags, 8);
 
   const std::vector<std::string> axes = {"data", "tensor", "seq"};
-  const Mesh mesh = make_mesh({2, 2, 2}, axes), one = make_mesh({1, 1, 1}, axes);
+  const Mesh mesh = make_mesh({2, 2, 2}, axes), one_device = make_mesh({1, 1, 1}, axes);
   const auto loss_of = [](const Way& way) -> LossFn {
-    return [way](const Gpt& p, const Array& read, const Array& next) {
-      return Loss(way, p, read, next);
+    return [way](const Gpt& p, const Array& inputs, const Array& targets) {
+      return Loss(way, p, inputs, targets);
     };
   };
   const auto train = [&](const char* name, const Mesh& on, const LossFn& loss) {
     return Train(name, on, loss, text, steps, explains);
   };
   const std::vector<std::vector<double>> curves = {
-      train("one device", one.With(AxisType::kAuto), loss_of(OneDevice())),
+      train("one device", one_device.With(AxisType::kAuto), loss_of(OneDevice())),
       train("Auto", mesh.With(AxisType::kAuto), loss_of(Auto())),
       train("Explicit", mesh, loss_of(Explicit())),
       train("shard_map", mesh.With(AxisType::kAuto),
-            shard_map(loss_of(ByShardMap()), mesh.With(AxisType::kAuto), {kSpecs, kTokens, kTokens},
-                      P()))};
+            shard_map(loss_of(ByShardMap()), mesh.With(AxisType::kAuto),
+                      {kSpecs, kTokenSpec, kTokenSpec}, P()))};
   std::printf("step  one device      Auto  Explicit  shard_map\n");
   double worst = 0;
   for (int64_t i = 0; i < steps; ++i) {
@@ -262,7 +269,8 @@ int Run(int argc, char** argv) {
     std::printf("\n");
   }
   constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in other orders
-  std::printf("they differ by %.1e of one device's (bound %.0e)\n", worst, kBound);
+  std::printf("the losses differ by at most %.1e of those on one device (bound %.0e)\n", worst,
+              kBound);
   return worst <= kBound && curves[0].back() < curves[0].front() ? 0 : 1;
 }
 

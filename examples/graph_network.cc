@@ -20,10 +20,11 @@ struct Network {
 };
 TESSERA_TREE(Network, w1, w2)
 struct Graph {
-  Array from, to;  // s32[edges]; each edge is listed in both directions
-  Array degree;    // f32[nodes, 1]; counts an edge of each node to itself
-  Array features;  // f32[nodes, kFeatures]
-  Array community, known;
+  Array from, to;   // s32[edges]; each edge is listed in both directions
+  Array degree;     // f32[nodes, 1]; counts an edge of each node to itself
+  Array features;   // f32[nodes, kFeatures]
+  Array community;  // s32[nodes]
+  Array known;      // bool[nodes]; whether the training may use the node's community
 };
 TESSERA_TREE(Graph, from, to, degree, features, community, known)
 
@@ -33,22 +34,22 @@ constexpr int64_t kCommunities = 4, kFeatures = 16, kHidden = 16;
 constexpr int64_t kEdges = 8;     // edges that begin at each node
 constexpr double kInside = 0.85;  // the part of the edges that stay inside a community
 
-// Returns for each node a weighted sum over the node and its neighbours. The weights depend on the
-// degrees of both ends of an edge, so that the operator is symmetric.
-Array Spread(const Graph& g, const Array& x) {
+// Returns for each node a weighted sum of x over the node and its neighbours. The weights depend on
+// the degrees of both ends of an edge, so that the operator is symmetric.
+Array SumOverNeighbours(const Graph& g, const Array& x) {
   const Array scaled = x * lax::rsqrt(g.degree);
   const Array received = segment_sum(take(scaled, g.from, 0), g.to, x.shape()[0]);
   return (received + scaled) * lax::rsqrt(g.degree);
 }
 Array Logits(const Network& p, const Graph& g) {
-  const Array hidden = relu(Spread(g, matmul(g.features, p.w1)));
-  return Spread(g, matmul(hidden, p.w2));
+  const Array hidden = relu(SumOverNeighbours(g, matmul(g.features, p.w1)));
+  return SumOverNeighbours(g, matmul(hidden, p.w2));
 }
 // Returns the loss over the nodes whose community is known.
 Array Loss(const Network& p, const Graph& g) {
   const Array log_p = log_softmax(Logits(p, g));
-  const Array own = squeeze(take_along_axis(log_p, expand_dims(g.community, 1), 1), 1);
-  return -sum(where(g.known, own, 0)) / sum(g.known.astype(kF32));
+  const Array own_log_p = squeeze(take_along_axis(log_p, expand_dims(g.community, 1), 1), 1);
+  return -sum(where(g.known, own_log_p, 0)) / sum(g.known.astype(kF32));
 }
 
 struct State {
@@ -64,8 +65,8 @@ std::pair<State, Array> Step(const State& state, const Graph& g) {
 }
 // Returns the accuracy over the nodes whose community is not known.
 Array Accuracy(const Network& p, const Graph& g) {
-  const Array right = equal(argmax(Logits(p, g), 1), g.community).astype(kF32);
-  return sum(where(g.known, 0, right)) / sum(where(g.known, 0, ones_like(right)));
+  const Array correct = equal(argmax(Logits(p, g), 1), g.community).astype(kF32);
+  return sum(where(g.known, 0, correct)) / sum(where(g.known, 0, ones_like(correct)));
 }
 
 // Makes a graph of nodes in communities. Most edges lie inside a community. The community of one
@@ -77,10 +78,10 @@ Graph MakeGraph(int64_t nodes) {
   const Array community = lax::rem(node, static_cast<int32_t>(kCommunities));
   const Array begin = reshape(broadcast_to(expand_dims(node, 1), {nodes, kEdges}), {-1});
   // An edge ends at a node of the same community, or at any node.
-  const Array steps = random::randint(keys[0], begin.shape(), 0, n / kCommunities);
-  const Array inside = lax::rem(begin + static_cast<int32_t>(kCommunities) * steps, n);
-  const Array any = random::randint(keys[1], begin.shape(), 0, n);
-  const Array end = where(random::bernoulli(keys[2], kInside, begin.shape()), inside, any);
+  const Array offsets = random::randint(keys[0], begin.shape(), 0, n / kCommunities);
+  const Array inside_end = lax::rem(begin + static_cast<int32_t>(kCommunities) * offsets, n);
+  const Array any_end = random::randint(keys[1], begin.shape(), 0, n);
+  const Array end = where(random::bernoulli(keys[2], kInside, begin.shape()), inside_end, any_end);
   Graph g;
   g.from = concatenate({begin, end});
   g.to = concatenate({end, begin});
@@ -122,11 +123,12 @@ int Run(int argc, char** argv) {
     *nodes = put(*nodes, mesh, P());
 
   const Array keys = random::split(random::key(4), 2);
-  const auto drawn = [&](int64_t i, Dims shape) {
+  const auto random_weights = [&](int64_t i, Dims shape) {
     const double scale = 1 / std::sqrt(static_cast<double>(shape[0]));
     return put(random::normal(keys[i], std::move(shape)) * scale, mesh, P());
   };
-  const Network first{drawn(0, {kFeatures, kHidden}), drawn(1, {kHidden, kCommunities})};
+  const Network first{random_weights(0, {kFeatures, kHidden}),
+                      random_weights(1, {kHidden, kCommunities})};
   State state{first, Optimizer().init(first)};
 
   const auto step = jit(Step, {.name = "train_step", .donate_argnums = {0}});

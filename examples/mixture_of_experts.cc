@@ -40,7 +40,7 @@ Array Gates(const Array& router, const Array& x) {
 
 // The dense computation, to compare with: every expert answers every token, and most answers have
 // the weight 0.
-Array Dense(const Layer& p, const Array& x) {
+Array DenseExperts(const Layer& p, const Array& x) {
   const Array hidden = gelu(einsum("tw,ewh->eth", {x, p.up}));
   const Array answers = einsum("eth,ehw->etw", {hidden, p.down});
   return einsum("te,etw->tw", {Gates(p.router, x), answers});
@@ -48,17 +48,18 @@ Array Dense(const Layer& p, const Array& x) {
 
 // The program of one device on the axis `expert`. `x` has the device's own tokens, and `p` has its
 // own expert with a first dim of 1.
-Array Routed(const Layer& p, const Array& x) {
+Array RoutedExperts(const Layer& p, const Array& x) {
   const Array gates = Gates(p.router, x);
   // Makes the queues to the experts: queue[t, e, c] is 1 if token t has place c in the queue to
   // expert e, and 0 otherwise.
-  const Array asks = (gates > 0).astype(kF32);
-  const Array place = where(gates > 0, cumsum(asks, 0) - 1, -1);
-  const Array queue = one_hot(place.astype(kS32), kCapacity);  // [tokens, experts, capacity]
+  const Array is_chosen = (gates > 0).astype(kF32);
+  const Array queue_position = where(gates > 0, cumsum(is_chosen, 0) - 1, -1);
+  const Array queue =
+      one_hot(queue_position.astype(kS32), kCapacity);  // [tokens, experts, capacity]
   // Sends each expert its queue, and receives from each device the queue to the expert of this
   // device.
-  const Array queued = einsum("tec,tw->ecw", {queue, x});
-  const Array received = lax::all_to_all(queued, "expert", 0, 0);
+  const Array sent = einsum("tec,tw->ecw", {queue, x});
+  const Array received = lax::all_to_all(sent, "expert", 0, 0);
   const Array hidden = gelu(einsum("dcw,wh->dch", {received, squeeze(p.up, 0)}));
   const Array answers = einsum("dch,hw->dcw", {hidden, squeeze(p.down, 0)});
   const Array returned = lax::all_to_all(answers, "expert", 0, 0);
@@ -77,32 +78,34 @@ int Run(int argc, char** argv) {
   const Mesh mesh = make_mesh({kExperts}, {"expert"}, {AxisType::kAuto});
 
   const Array keys = random::split(random::key(0), 5);
-  const auto drawn = [&](int64_t i, Dims shape, const PartitionSpec& spec) {
+  const auto random_weights = [&](int64_t i, Dims shape, const PartitionSpec& spec) {
     const double scale = 1 / std::sqrt(static_cast<double>(shape[shape.size() - 2]));
     return put(random::normal(keys[i], std::move(shape)) * scale, mesh, spec);
   };
   const Prefix<PartitionSpec> specs = {P(), P("expert"), P("expert")};
-  const Layer layer{drawn(0, {kWidth, kExperts}, P()),
-                    drawn(1, {kExperts, kWidth, kHidden}, P("expert")),
-                    drawn(2, {kExperts, kHidden, kWidth}, P("expert"))};
+  const Layer layer{random_weights(0, {kWidth, kExperts}, P()),
+                    random_weights(1, {kExperts, kWidth, kHidden}, P("expert")),
+                    random_weights(2, {kExperts, kHidden, kWidth}, P("expert"))};
   const Array x = put(random::normal(keys[3], {kTokens, kWidth}), mesh, P("expert"));
   const Array target = put(random::normal(keys[4], {kTokens, kWidth}), mesh, P("expert"));
 
-  const auto routed = shard_map(Routed, mesh, {specs, P("expert")}, P("expert"));
-  const auto asked = jit([](const Array& router, const Array& x) {
+  const auto routed = shard_map(RoutedExperts, mesh, {specs, P("expert")}, P("expert"));
+  const auto tokens_of_experts = jit([](const Array& router, const Array& x) {
     return sum((Gates(router, x) > 0).astype(kS32), 0);
   })(layer.router, x);
-  std::printf("tokens of each expert: %s\n\n", asked.to_string().c_str());
+  std::printf("tokens of each expert: %s\n\n", tokens_of_experts.to_string().c_str());
 
-  const auto learn = [&](const auto& model) {
+  const auto value_and_grad_of = [&](const auto& model) {
     return jit(value_and_grad(
         [&, model](const Layer& p, const Array& x) { return sum(square(model(p, x) - target)); }));
   };
-  const auto of_routed = learn(routed);
-  std::printf("%s\n", explain(of_routed, layer, x).c_str());
+  const auto routed_loss_and_grads = value_and_grad_of(routed);
+  std::printf("%s\n", explain(routed_loss_and_grads, layer, x).c_str());
   constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
-  const double values = Difference(jit(routed)(layer, x), jit(Dense)(layer, x));
-  const double gradients = Difference(of_routed(layer, x).second, learn(Dense)(layer, x).second);
+  const double values =
+      LargestRelativeDifference(jit(routed)(layer, x), jit(DenseExperts)(layer, x));
+  const double gradients = LargestRelativeDifference(
+      routed_loss_and_grads(layer, x).second, value_and_grad_of(DenseExperts)(layer, x).second);
   std::printf(
       "routed and dense experts differ by %.1e of the largest, their gradients by %.1e "
       "(bound %.0e)\n",

@@ -44,8 +44,8 @@ Array Loss(const Mlp& mlp, Array x, Array labels) {
 Mlp Initial(const Array& key, const std::vector<int64_t>& sizes) {
   Mlp mlp;
   for (size_t i = 0; i + 1 < sizes.size(); ++i) {
-    const Array of_layer = random::fold_in(key, static_cast<int32_t>(i));
-    mlp.push_back({nn::initializers::lecun_normal()(of_layer, {sizes[i], sizes[i + 1]}),
+    const Array layer_key = random::fold_in(key, static_cast<int32_t>(i));
+    mlp.push_back({nn::initializers::lecun_normal()(layer_key, {sizes[i], sizes[i + 1]}),
                    zeros({sizes[i + 1]})});
   }
   return mlp;
@@ -108,8 +108,8 @@ int Run(int argc, char** argv) {
     std::tie(mlp, state, loss) = step(mlp, state, x, labels);
     if (i % 50 == 0) std::printf("step %3d  loss %.4f\n", static_cast<int>(i), loss.item<float>());
   }
-  const Array right = equal(Logits(mlp, x) > 0, labels > 0);
-  const double accuracy = 100 * mean(right.astype(kF32)).item<double>();
+  const Array correct = equal(Logits(mlp, x) > 0, labels > 0);
+  const double accuracy = 100 * mean(correct.astype(kF32)).item<double>();
   std::printf("%.1f%% of the points are told apart\n\n", accuracy);
   Print(mlp);
   return accuracy < min_accuracy ? 1 : 0;

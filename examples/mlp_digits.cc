@@ -155,9 +155,9 @@ Flags Parse(int argc, char** argv) {
   return flags;
 }
 
-std::string Bar(int done, int of) {
+std::string ProgressBar(int done, int total) {
   constexpr int kWidth = 24;
-  const int filled = kWidth * done / of;
+  const int filled = kWidth * done / total;
   return std::string(filled, '#') + std::string(kWidth - filled, '.');
 }
 
@@ -244,17 +244,17 @@ int Run(int argc, char** argv) {
     for (int64_t i = 0; i < test.size(); ++i) right += predictions[i] == test.labels[i];
     accuracy = 100.0 * static_cast<double>(right) / static_cast<double>(test.size());
     std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch, epochs,
-                Bar(epoch, epochs).c_str(), loss, accuracy);
+                ProgressBar(epoch, epochs).c_str(), loss, accuracy);
     std::fflush(stdout);
   };
   const int done = static_cast<int>(static_cast<int64_t>(losses.size()) / steps);
   if (done >= epochs) report(done, losses.back());
   for (int epoch = done; epoch < epochs; ++epoch) {
-    const std::vector<double> added =
+    const std::vector<double> epoch_losses =
         TrainEpoch(step, train, epoch, mesh, flags.dtype, epoch == done && flags.explain, &state);
-    losses.insert(losses.end(), added.begin(), added.end());
-    report(epoch + 1,
-           std::accumulate(added.begin(), added.end(), 0.0) / static_cast<double>(steps));
+    losses.insert(losses.end(), epoch_losses.begin(), epoch_losses.end());
+    report(epoch + 1, std::accumulate(epoch_losses.begin(), epoch_losses.end(), 0.0) /
+                          static_cast<double>(steps));
     if (!checkpoint.empty()) Save(checkpoint, state, losses);
   }
   WriteLines(flags.losses_out, losses);

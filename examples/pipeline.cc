@@ -42,14 +42,14 @@ Array Plain(const Stage& stages, Array x) {
 // last device are the results of the model, kStages - 1 ticks late.
 Array Pipelined(const Stage& own, const Array& x) {
   const Stage stage = tree_map([](const Array& a) { return squeeze(a, 0); }, own);
-  const Array me = lax::axis_index("stage");
+  const Array stage_index = lax::axis_index("stage");
   std::vector<std::pair<int64_t, int64_t>> to_the_next;
   for (int64_t i = 0; i + 1 < kStages; ++i) to_the_next.push_back({i, i + 1});
 
   // Empty parts follow the last part, so that it gets through all stages.
   const Array parts = concatenate({x, zeros({kStages - 1, kRows, kWidth})});
   const auto tick = [&](const Array& received, const Array& part) {
-    const Array out = Apply(stage, where(equal(me, 0), part, received));
+    const Array out = Apply(stage, where(equal(stage_index, 0), part, received));
     return std::pair(lax::ppermute(out, "stage", to_the_next), out);
   };
   // The received arrays vary over the devices, so the value with which the loop begins must vary
@@ -57,17 +57,17 @@ Array Pipelined(const Stage& own, const Array& x) {
   const Array nothing = lax::pcast(zeros({kRows, kWidth}), "stage", "varying");
   const Array outs = scan(tick, nothing, parts).second[Slice{kStages - 1}];
   // Gives the last device's results to all devices.
-  return lax::psum(where(equal(me, kStages - 1), outs, 0), "stage");
+  return lax::psum(where(equal(stage_index, kStages - 1), outs, 0), "stage");
 }
 
 Stage Initial(const Mesh& mesh) {
   const Array keys = random::split(random::key(0));
   const double narrow = 1 / std::sqrt(kWidth), wide = 0.5 / std::sqrt(kHidden);
-  const auto lies = [&](const Array& a) { return put(a, mesh, P("stage")); };
-  return {lies(random::normal(keys[0], {kStages, kWidth, kHidden}) * narrow),
-          lies(zeros({kStages, kHidden})),
-          lies(random::normal(keys[1], {kStages, kHidden, kWidth}) * wide),
-          lies(zeros({kStages, kWidth}))};
+  const auto put_on_stages = [&](const Array& a) { return put(a, mesh, P("stage")); };
+  return {put_on_stages(random::normal(keys[0], {kStages, kWidth, kHidden}) * narrow),
+          put_on_stages(zeros({kStages, kHidden})),
+          put_on_stages(random::normal(keys[1], {kStages, kHidden, kWidth}) * wide),
+          put_on_stages(zeros({kStages, kWidth}))};
 }
 
 const std::string kUsage =
@@ -112,16 +112,17 @@ int Run(int argc, char** argv) {
     Array loss_a, loss_b;
     std::tie(a, state_a, loss_a) = pipelined(a, state_a, x, y);
     std::tie(b, state_b, loss_b) = plain(b, state_b, x, y);
-    const double of_pipeline = loss_a.item<double>(), of_plain = loss_b.item<double>();
-    const double relative = std::abs(of_pipeline - of_plain) / of_plain;
+    const double pipelined_value = loss_a.item<double>(), plain_value = loss_b.item<double>();
+    const double relative = std::abs(pipelined_value - plain_value) / plain_value;
     if (!(relative <= worst)) worst = relative;  // a NaN counts as a large difference
     if (i == 1 || i % 5 == 0)
-      std::printf("step %2d  loss %.6f pipelined, %.6f plain\n", static_cast<int>(i), of_pipeline,
-                  of_plain);
+      std::printf("step %2d  loss %.6f pipelined, %.6f plain\n", static_cast<int>(i),
+                  pipelined_value, plain_value);
   }
   std::printf(
-      "the losses differ by %.1e of them (bound %.0e); %d of %d ticks of a stage are idle\n", worst,
-      kBound, static_cast<int>(kStages - 1), static_cast<int>(kParts + kStages - 1));
+      "the losses differ by at most %.1e of the plain ones (bound %.0e); "
+      "%d of %d ticks of a stage are idle\n",
+      worst, kBound, static_cast<int>(kStages - 1), static_cast<int>(kParts + kStages - 1));
   return worst <= kBound ? 0 : 1;
 }
 

@@ -36,31 +36,31 @@ constexpr double kMasked = -1e30;  // a masked score, so low that exp(score - la
 // causal: no query looks at the keys that come after it.
 Array RingAttention(const Array& q, const Array& k, const Array& v) {
   const int64_t devices = lax::axis_size("seq"), part = q.shape()[1];
-  const Array me = lax::axis_index("seq"), within = arange(part);
+  const Array own_index = lax::axis_index("seq"), offsets = arange(part);
   std::vector<std::pair<int64_t, int64_t>> to_the_next;
   for (int64_t i = 0; i < devices; ++i) to_the_next.push_back({i, (i + 1) % devices});
 
   const auto meet = [&](const Ring& ring, const Array& step) {
-    const Array source = remainder(me - step, devices);  // the device whose part is here now
-    const Array is_past = expand_dims(me * part + within, 1) >= source * part + within;
-    const Array all = einsum("bthk,bshk->bhts", {q, ring.k}) / std::sqrt(kSize);
-    const Array scores = where(is_past, all, kMasked);
+    const Array source = remainder(own_index - step, devices);  // the device whose part is here now
+    const Array is_past = expand_dims(own_index * part + offsets, 1) >= source * part + offsets;
+    const Array unmasked = einsum("bthk,bshk->bhts", {q, ring.k}) / std::sqrt(kSize);
+    const Array scores = where(is_past, unmasked, kMasked);
     const Array largest = stop_gradient(maximum(ring.largest, max(scores, -1)));
     const Array weights = exp(scores - expand_dims(largest, -1));
-    const Array kept = exp(ring.largest - largest);  // the factor that scales older weights now
-    const Array total = ring.total * kept + sum(weights, -1);
+    const Array rescale = exp(ring.largest - largest);  // the factor that scales older weights now
+    const Array total = ring.total * rescale + sum(weights, -1);
     const Array values = einsum("bhts,bshk->bhtk", {weights, ring.v});
-    const Array out = ring.out * expand_dims(kept, -1) + values;
+    const Array out = ring.out * expand_dims(rescale, -1) + values;
     const Array next_k = lax::ppermute(ring.k, "seq", to_the_next);
     const Array next_v = lax::ppermute(ring.v, "seq", to_the_next);
     return std::pair(Ring{next_k, next_v, largest, total, out}, None);
   };
   // A loop's carry has one type throughout. These arrays begin as constants, which are equal on all
   // devices, and then differ on each device. They are therefore cast to vary from the start.
-  const auto own = [&](const Array& x) { return lax::pcast(x, "seq", "varying"); };
+  const auto varying = [&](const Array& x) { return lax::pcast(x, "seq", "varying"); };
   const Dims rows = {q.shape()[0], kHeads, part};
-  const Ring begin{k, v, own(full(rows, kMasked)), own(zeros(rows)),
-                   own(zeros({rows[0], rows[1], rows[2], kSize}))};
+  const Ring begin{k, v, varying(full(rows, kMasked)), varying(zeros(rows)),
+                   varying(zeros({rows[0], rows[1], rows[2], kSize}))};
   const Ring end = scan(meet, begin, arange(devices)).first;
   return transpose(end.out / expand_dims(end.total, -1), {0, 2, 1, 3});
 }
@@ -100,12 +100,13 @@ int Run(int argc, char** argv) {
       return sum(weights * attention(q, k, v));
     }));
   };
-  const auto of_ring = jit(ring);
-  std::printf("%s\n", explain(of_ring, q, k, v).c_str());
+  const auto jitted_ring = jit(ring);
+  std::printf("%s\n", explain(jitted_ring, q, k, v).c_str());
 
   constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
-  const double values = Difference(of_ring(q, k, v), jit(plain)(q, k, v));
-  const double gradients = Difference(gradient(ring)(q, k, v), gradient(plain)(q, k, v));
+  const double values = LargestRelativeDifference(jitted_ring(q, k, v), jit(plain)(q, k, v));
+  const double gradients =
+      LargestRelativeDifference(gradient(ring)(q, k, v), gradient(plain)(q, k, v));
   std::printf(
       "ring and plain attention differ by %.1e of the largest, their gradients by %.1e "
       "(bound %.0e)\n",

@@ -32,12 +32,14 @@ namespace {
 constexpr int64_t kWaves = 3;   // waves in each signal
 constexpr double kNoise = 0.7;  // standard deviation of the noise
 
-Array Filtered(const Filter& f, const Array& x) {
-  const Array spectrum = fft::rfft(x), kept = sigmoid(f.gains);
-  return fft::irfft(complex(real(spectrum) * kept, imag(spectrum) * kept), x.shape()[1]);
+Array ApplyFilter(const Filter& f, const Array& x) {
+  const Array spectrum = fft::rfft(x), gain = sigmoid(f.gains);
+  return fft::irfft(complex(real(spectrum) * gain, imag(spectrum) * gain), x.shape()[1]);
 }
-Array Error(const Array& x, const Array& clean) { return mean(square(x - clean)); }
-Array Loss(const Filter& f, const Signals& s) { return Error(Filtered(f, s.noisy), s.clean); }
+Array MeanSquaredError(const Array& x, const Array& clean) { return mean(square(x - clean)); }
+Array Loss(const Filter& f, const Signals& s) {
+  return MeanSquaredError(ApplyFilter(f, s.noisy), s.clean);
+}
 
 struct State {
   Filter params;
@@ -55,10 +57,10 @@ std::pair<State, Array> Step(const State& state, const Signals& s) {
 // frequencies.
 Signals MakeSignals(const Array& key, int64_t signals, int64_t length) {
   const Array keys = random::split(key, 3);
-  const Array turns = random::randint(keys[0], {signals, kWaves, 1}, 1, 12).astype(kF32);
+  const Array cycles = random::randint(keys[0], {signals, kWaves, 1}, 1, 12).astype(kF32);
   const Array phase = random::uniform(keys[1], {signals, kWaves, 1}, kF32, 0, 2 * std::numbers::pi);
   const Array time = arange(length).astype(kF32) / static_cast<double>(length);
-  const Array clean = sum(sin(2 * std::numbers::pi * turns * time + phase), 1);
+  const Array clean = sum(sin(2 * std::numbers::pi * cycles * time + phase), 1);
   return {clean + kNoise * random::normal(keys[2], {signals, length}), clean};
 }
 
@@ -89,8 +91,8 @@ int Run(int argc, char** argv) {
   const Array keys = random::split(random::key(6), 2);
   const auto signals = [&](int64_t key) {
     const Signals s = MakeSignals(keys[key], flags.signals, flags.length);
-    const PartitionSpec spread = P({"data", "model"});
-    return Signals{put(s.noisy, mesh, spread), put(s.clean, mesh, spread)};
+    const PartitionSpec by_signal = P({"data", "model"});
+    return Signals{put(s.noisy, mesh, by_signal), put(s.clean, mesh, by_signal)};
   };
   const Signals train = signals(0), test = signals(1);
   const Filter first{put(zeros({flags.length / 2 + 1}), mesh, P())};
@@ -105,10 +107,10 @@ int Run(int argc, char** argv) {
                 static_cast<long long>(flags.steps), loss.item<float>());
     std::fflush(stdout);
   }
-  const double before = jit(Error)(test.noisy, test.clean).item<float>();
+  const double before = jit(MeanSquaredError)(test.noisy, test.clean).item<float>();
   const double after = jit(Loss)(state.params, test).item<float>();
   const double removed = 100 * (1 - after / before);
-  std::printf("of the noise of signals that it has not seen %.1f%% is removed\n", removed);
+  std::printf("%.1f%% of the noise of unseen signals is removed\n", removed);
   return removed < flags.min_removed ? 1 : 0;
 }
 

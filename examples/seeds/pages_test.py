@@ -17,7 +17,7 @@ RECORDED = json.loads((HERE / "recorded.json").read_text())
 _BLOCK = re.compile(r"(?:<!-- (\S+?)( prints)? -->\n)?```(\w*)\n(.*?)```\n", re.DOTALL)
 
 
-def words(text):
+def one_spaced(text):
     """Returns the text with all white space alike, because a page may break a line that is too long for it."""
     return " ".join(text.split())
 
@@ -30,7 +30,7 @@ def holds(program, part):
                for i in range(len(lines) - size + 1))
 
 
-def printed(name):
+def output_of(name):
     if name.endswith(".py"):
         return "\n".join(RECORDED["programs"][name[:-3]]["prints"])
     binary = pathlib.Path(os.environ["TESSERA_BIN_DIR"]) / ("seed_" + name[:-3])
@@ -49,12 +49,12 @@ def test_a_page_shows_what_its_programs_say(seed):
         assert code and shown, name
         for part in code:
             assert holds((HERE / name).read_text(), part), f"{name} has no\n{part}"
-        said = printed(name)
+        output = output_of(name)
         for part in shown:
-            assert words(part) in words(said), f"{name} does not print\n{part}\nbut\n{said}"
-        on_page = "\n".join(words(part) for part in shown)
-        for line in said.split("\n"):
-            assert words(line) in on_page, f"{seed}.md lacks what {name} prints: {line}"
+            assert one_spaced(part) in one_spaced(output), f"{name} does not print\n{part}\nbut\n{output}"
+        on_page = "\n".join(one_spaced(part) for part in shown)
+        for line in output.split("\n"):
+            assert one_spaced(line) in on_page, f"{seed}.md lacks what {name} prints: {line}"
     assert {file for file, *_ in blocks} == {f"{seed}.cc", f"{seed}.py"}
 
 
