@@ -417,7 +417,7 @@ TEST(MailboxTest, CreditThatWasTakenInVainIsThereAgain) {
   EXPECT_EQ(mailbox.TakeDueCredit(/*from=*/1), 0);
   for (int64_t due = 0; due < kWindowBytes / 4; due += kMaxPayloadBytes) {
     Frame frame;
-    frame.header.length = kMaxPayloadBytes;
+    frame.header.payload_length = kMaxPayloadBytes;
     ASSERT_TRUE(mailbox.Deliver(1, std::move(frame)));
     ASSERT_TRUE(mailbox.Take(1).has_value());
   }

@@ -76,7 +76,7 @@ class Mailbox {
   // Undoes a TakeCredit for a frame that was not sent.
   void UndoTakeCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
-    in_flight_[to] -= bytes;
+    bytes_in_flight_[to] -= bytes;
   }
 
   // Returns the launch of the frame that Take(from) would return, or nullopt if there is none.

@@ -145,7 +145,7 @@ TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch
 }
 
 void TcpLinks::Start() {
-  if (stopping_.fd() < 0 || failed_.fd() < 0) {
+  if (stop_signal_.fd() < 0 || failure_signal_.fd() < 0) {
     // The threads could not be stopped, so they are not started.
     constexpr char kWhy[] = "this process may open no more files";
     for (auto& [name, peer] : peers_) MarkDown(*peer, kWhy);

@@ -1122,7 +1122,7 @@ TEST_F(ExecutorTest, AnExecutorThatEndsDuringADrainHasNotDrained) {
   Load(1, EndlessProgram(2));
   for (int d : {0, 1}) Write(10, d, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
-  Until([&] { return !executor_->in_flight(1).op.empty(); });
+  WaitUntil([&] { return !executor_->in_flight(1).op.empty(); });
   executor_->Send(api::Drain{});
   EXPECT_FALSE(drained.WaitForNotificationWithTimeout(absl::Milliseconds(100)));
   executor_.reset();
@@ -1200,7 +1200,7 @@ TEST_F(TwoExecutorsTest, ARunTimesOutIfItsGenerationIsNotOpened) {
 // The communicator opens when half of the call's time is over. The peer never comes.
 TEST_F(TwoExecutorsTest, TheWaitForTheOpeningCountsAsTimeOfTheCall) {
   constexpr absl::Duration kTimeout = absl::Seconds(2);
-  Communicator late(std::get<api::ConfigureCommunicator>(Configure(1, 0)), kTimeout);
+  Communicator late(std::get<api::ConfigureCommunicator>(MakeConfigure(1, 0)), kTimeout);
   const CallKey key{.launch = 7, .op_sequence = 1, .op = "psum (model.cc:1)", .program = "step"};
   const std::vector<int> all = {0, 1};
   absl::Status status;
