@@ -497,7 +497,7 @@ TEST_P(ClientTest, ExplainsForAbsentDevices) {
   const Array x = abstract({8192, 1024}), w = abstract({1024, 512});
   EXPECT_THAT(explain(absent, f, x, w),
               AllOf(HasSubstr("(data=64, model=8), for absent devices"), HasSubstr("psum[model]"),
-                    HasSubstr("at most of 1073741824 (arguments")));
+                    HasSubstr(" B of 1073741824 B (arguments")));
   const api::CompileReply plan = f.ExplainFor(absent, x, w);
   EXPECT_EQ(plan.executable, 0u);
   EXPECT_GE(plan.memory_bound_bytes, 4 * (128 * 128 + 128 * 512 + 128 * 512));

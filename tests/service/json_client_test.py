@@ -223,7 +223,7 @@ class JsonClientTest(unittest.TestCase):
         self.refuse_program("INVALID_ARGUMENT", "TYPE_ERROR", "model.py:22",
                             program([typed("f32", 4), typed("f32", 6)], [op("add", [0, 1], 22)],
                                     [2]))
-        self.refuse_text("INVALID_ARGUMENT", "VALUE_ERROR", "a list of 4 was expected", PRODUCT,
+        self.refuse_text("INVALID_ARGUMENT", "VALUE_ERROR", "a list of 4 values was expected", PRODUCT,
                          [[1, 2, 3], [1] * 4])
         self.refuse_execute("INVALID_ARGUMENT", "TYPE_ERROR", "f32[6]", typed("f32", 6))
 
