@@ -1,6 +1,6 @@
 // The parser of the command line. main.cc parses with it, and the docs test writes docs/cli.md from
-// it, so that help, page and parser cannot differ. CLI11 does the parsing; the code here builds its
-// grammar from the command table and words the errors.
+// it, so that help, page and parser cannot differ. CLI11 does the parsing. The code here builds the
+// grammar for CLI11 from the command table, and writes the texts of the errors.
 #include "client/cli/parse.h"
 
 #include <CLI/CLI.hpp>
@@ -60,35 +60,31 @@ std::string CheckValue(const Option& o, const std::string& value) {
   return "";
 }
 
-// Adds an option to the parser `app`, which stores the option's value in `out`.
-CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
+// Adds the option `o` to the parser `app`, which stores the option's value in `out`.
+CLI::Option* AddOption(CLI::App* app, const Option& o, Arguments* out) {
   const std::string short_flag =
-      row.short_name == 0 ? "" : absl::StrCat("-", std::string(1, row.short_name));
+      o.short_name == 0 ? "" : absl::StrCat("-", std::string(1, o.short_name));
   const std::string flags =
-      row.positional ? row.name
-                     : absl::StrCat(short_flag, short_flag.empty() ? "" : ",", "--", row.name);
-  const std::string help = WrapHelp(row.help);
-  if (row.type == OptionType::kFlag) {
+      o.positional ? o.name : absl::StrCat(short_flag, short_flag.empty() ? "" : ",", "--", o.name);
+  const std::string help = WrapHelp(o.help);
+  if (o.type == OptionType::kFlag) {
     return app->add_flag_function(
-        flags, [&row, out](int64_t) { out->Set(row.name, {}); }, help);
+        flags, [&o, out](int64_t) { out->Set(o.name, {}); }, help);
   }
-  CLI::Option* const option = app->add_option_function<std::vector<std::string>>(
-      flags, [&row, out](const std::vector<std::string>& values) { out->Set(row.name, values); },
-      help);
+  CLI::Option* const added = app->add_option_function<std::vector<std::string>>(
+      flags, [&o, out](const std::vector<std::string>& values) { out->Set(o.name, values); }, help);
   // Take one value per occurrence. By default CLI11 would take further words as values as well, and
   // read "[1, 2]" as a list of two values.
-  if (row.type != OptionType::kTexts || !row.positional)
-    option->expected(1)->allow_extra_args(false);
-  option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
-                                                             : CLI::MultiOptionPolicy::Throw);
-  option->check([&row](const std::string& value) { return CheckValue(row, value); });
-  const std::string value = row.choices.empty()
-                                ? row.value_name
-                                : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}");
-  option->type_name(value);
+  if (o.type != OptionType::kTexts || !o.positional) added->expected(1)->allow_extra_args(false);
+  added->multi_option_policy(o.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
+                                                          : CLI::MultiOptionPolicy::Throw);
+  added->check([&o](const std::string& value) { return CheckValue(o, value); });
+  const std::string placeholder =
+      o.choices.empty() ? o.value_name : absl::StrCat("{", absl::StrJoin(o.choices, ","), "}");
+  added->type_name(placeholder);
   // Write the default value here, because the versions of CLI11 write it in different ways.
-  if (!row.default_value.empty()) option->option_text(absl::StrCat(value, "=", row.default_value));
-  return option->default_str(row.default_value)->required(row.required);
+  if (!o.default_value.empty()) added->option_text(absl::StrCat(placeholder, "=", o.default_value));
+  return added->default_str(o.default_value)->required(o.required);
 }
 
 std::string TimeoutText(const Command& command) {
@@ -106,8 +102,8 @@ std::vector<std::string> SubcommandNames(const CLI::App& app) {
   return names;
 }
 
-// Returns the error of a command line, with advice such as "tessera copy --help says what it
-// takes".
+// Returns the error for a command line that has this fault. The text is the fault, then the advice
+// `what_to_do`.
 absl::Status CommandLineError(const std::string& fault, const std::string& what_to_do) {
   return UsageError(fault, absl::EndsWith(fault, "?") ? " " : ". ", what_to_do);
 }
@@ -120,7 +116,8 @@ class Grammar {
   absl::StatusOr<std::string> HelpOn(const std::vector<std::string>& words) const;
 
  private:
-  // Returns the error that `word`, which may be empty, is no subcommand of `app`.
+  // Returns the error for a word that stands where the name of a subcommand of `app` is expected.
+  // `word` is empty if the command line ends there.
   absl::Status NoSuchCommand(const CLI::App& app, const std::string& word) const;
   // Returns the command words of `app`, such as "mesh create".
   static std::string PathTo(const CLI::App& app);
@@ -128,7 +125,8 @@ class Grammar {
   std::string DescribeUnexpected(const CLI::App& app, const std::vector<std::string>& left) const;
 
   CLI::App app_{kIntro, "tessera"};
-  std::map<const CLI::App*, const Command*> rows_;  // no entry for a mere group, such as "mesh"
+  // The command of each parser. A parser that is only a group, such as "mesh", has no entry.
+  std::map<const CLI::App*, const Command*> commands_;
   Arguments arguments_, globals_;
 };
 
@@ -157,10 +155,11 @@ Grammar::Grammar(const std::vector<Command>& commands) {
       parents[words[0]] = parent;
     }
     CLI::App* const app = parent->add_subcommand(words.back(), WrapHelp(c.summary));
-    rows_[app] = &c;
+    commands_[app] = &c;
     if (words.size() == 1) parents[words[0]] = app->group(c.group);
     if (words.size() > 1) {
-      const bool is_command = rows_.count(parent) > 0;  // "workers" lists, "workers rm" removes
+      // The parent may be a command as well: "workers" is one, and so is "workers rm".
+      const bool is_command = commands_.count(parent) > 0;
       parent->require_subcommand(is_command ? 0 : 1, 1);
       if (!is_command) parent->description(absl::StrJoin(SubcommandNames(*parent), ", "));
     }
@@ -205,9 +204,10 @@ std::string Grammar::DescribeUnexpected(const CLI::App& app,
   return absl::StrCat("there is no option ", flag, DidYouMean(flag, names));
 }
 
-// Lets CLI11 parse, and words the errors itself. CLI11 stops at the first fault that it finds,
-// which is often not the cause: a mistyped option, say, leads to a missing argument. So the words
-// that are left over are looked at as well, and the cause is reported with a suggestion.
+// Parses the command line with CLI11, but writes its own texts of the errors. CLI11 stops at the
+// first fault that it finds, which is often not the cause: a mistyped option, say, leads to a
+// missing argument. So Parse also looks at the arguments that are left over, and reports the cause
+// with a suggestion.
 absl::StatusOr<ParsedCommandLine> Grammar::Parse(const std::vector<std::string>& args) {
   ParsedCommandLine parsed;
   std::string fault;
@@ -234,18 +234,18 @@ absl::StatusOr<ParsedCommandLine> Grammar::Parse(const std::vector<std::string>&
   // A missing argument may be due to a mistyped option, so the option is reported first.
   if (has_extras || std::any_of(left.begin(), left.end(), LooksLikeOption))
     fault = DescribeUnexpected(*chosen, left);
-  const auto row = rows_.find(chosen);
-  if (row == rows_.end()) {
+  const auto command = commands_.find(chosen);
+  if (command == commands_.end()) {
     const auto word =
         std::find_if(left.begin(), left.end(), [](const auto& w) { return !LooksLikeOption(w); });
     return NoSuchCommand(*chosen, word == left.end() ? "" : *word);
   }
   if (!fault.empty()) {
-    const std::string& name = row->second->name;
+    const std::string& name = command->second->name;
     return CommandLineError(absl::StrCat(name, ": ", fault),
                             absl::StrCat("tessera ", name, " --help says what it takes"));
   }
-  parsed.command = row->second;
+  parsed.command = command->second;
   for (const Option& o : parsed.command->options)
     if (!o.default_value.empty()) arguments_.SetDefault(o.name, o.default_value);
   parsed.arguments = std::move(arguments_);
@@ -262,7 +262,7 @@ absl::StatusOr<std::string> Grammar::HelpOn(const std::vector<std::string>& word
     at = below[0];
   }
   if (words.empty()) return app_.help();
-  if (rows_.count(at) == 0) return NoSuchCommand(*at, "");
+  if (commands_.count(at) == 0) return NoSuchCommand(*at, "");
   const std::string above = PathTo(*at->get_parent());
   return at->help(absl::StrCat("tessera", above.empty() ? "" : " ", above));
 }
