@@ -6,7 +6,7 @@
 //
 // Each operation has two forms. One returns a VALUE_ERROR whose message names the file, the cause
 // and, where that is known, what to do about it. The other, whose name begins with Try, returns an
-// errno, for callers that word the error themselves or go on without the file.
+// errno, for callers that write the error text themselves or continue without the file.
 //
 // Stateless; thread-safe. Several threads and processes may replace one file at the same time; the
 // last one wins.

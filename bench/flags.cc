@@ -1,6 +1,6 @@
 // Reads the command lines of the benchmarks with CLI11. Each benchmark's Main names its flags and
-// calls Parse before it measures anything. The code here words the errors, because the releases of
-// CLI11 word them differently.
+// calls Parse before it measures anything. The texts of the errors are written here, because they
+// differ between the releases of CLI11.
 #include "bench/flags.h"
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // The one check of a spec against a mesh and a shape. The planner, the readers of programs,
-// placements and the client all call it and word their own errors.
+// placements and the client all call it, and write their own error texts.
 #include "ir/spec.h"
 
 #include <algorithm>

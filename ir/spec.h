@@ -12,8 +12,8 @@ namespace tessera::ir {
 // Returns whether `axes` begins with all of `prefix`.
 bool IsPrefix(const AxisList& prefix, const AxisList& axes);
 
-// The first reason why a spec does not fit. The caller words the error, since it knows whether the
-// spec stands in a program, in a placement or in a call.
+// The first reason why a spec does not fit. The caller writes the text of the error, since it knows
+// whether the spec belongs to a program, a placement or a call.
 struct SpecFault {
   enum Kind : uint8_t {
     kTooLong,      // the spec has more dims than the shape

@@ -1,6 +1,6 @@
-// Validates a rank's call before a transport runs it, and words the errors of all transports.
-// HostCollectives (host_collectives.cc) passes each call to Validate first. A call that breaks a
-// rule is our own bug, so the error is INTERNAL and describes the call.
+// Validates a rank's call before a transport runs it, and makes the errors that all transports
+// return. HostCollectives (host_collectives.cc) passes each call to Validate first. A call that
+// breaks a rule is our own bug, so the error is INTERNAL and describes the call.
 #include "worker/collectives/call.h"
 
 #include <algorithm>
