@@ -1,8 +1,8 @@
 // Trees: structs, vectors, maps, tuples and pairs with arrays at the leaves.
 //
 // All other leaves are static: they belong to the structure, are compared by value and are never
-// traced. A macro that names the fields makes a tree of a user's struct. It stands in the struct's
-// namespace:
+// traced. To make a struct of your own a tree, name its fields by the macro TESSERA_TREE, in the
+// struct's namespace:
 //
 //   struct Params { Array w, b; int layers; };
 //   TESSERA_TREE(Params, w, b, layers)
@@ -10,8 +10,9 @@
 // A class template has TESSERA_TREE_MEMBERS among its members instead. A std::optional with a value
 // is the tree of its value; an empty std::optional is a tree without leaves.
 //
-// The code below these templates uses a tree in the form of a TreeNode and a flat list of arrays
-// (Flat). TreeNode, Flat and Prefix are values; thread-safe.
+// The templates in this file turn each tree into a Flat: a TreeNode, which is the structure, and a
+// flat list of arrays. The library behind the templates uses only this form. TreeNode, Flat and
+// Prefix are values, so a copy is independent of the original; thread-compatible.
 #pragma once
 #include <array>
 #include <initializer_list>
@@ -38,7 +39,7 @@ namespace tessera {
 struct TreeNode {
   enum Kind : uint8_t { kLeaf, kStatic, kNode } kind = kNode;
   std::string label;  // path step from the parent: ".w", "[0]", "['key']"
-  std::string text;   // kind of a node ("tuple", "Params"), or value of a static leaf
+  std::string text;   // name of a node's type ("tuple", "Params"), or value of a static leaf
   std::vector<TreeNode> children;
 
   TreeNode();
@@ -47,6 +48,7 @@ struct TreeNode {
   TreeNode& operator=(const TreeNode&);
   TreeNode& operator=(TreeNode&&) noexcept;
   ~TreeNode();
+  // Returns the number of arrays in the tree. Static leaves do not count.
   int num_leaves() const;
   bool operator==(const TreeNode& other) const;
 };
@@ -129,9 +131,11 @@ std::string StaticText(const T& v) {
   } else if constexpr (std::is_pointer_v<T>) {
     return TextOf(reinterpret_cast<const void*>(v));
   } else {
-    static_assert(std::is_empty_v<T>,
-                  "not a tree: give the struct TESSERA_TREE(Struct, fields...), or, for a static "
-                  "leaf, a std::string TesseraTreeStatic(const T&) that tells values apart");
+    static_assert(
+        std::is_empty_v<T>,
+        "not a tree: to make a struct a tree, add TESSERA_TREE(Struct, fields...). To make "
+        "it a static leaf, define std::string TesseraTreeStatic(const T&), which returns "
+        "a different text for each value");
     return typeid(T).name();
   }
 }
@@ -148,6 +152,7 @@ class Visitor {
   void Leaf(Array& a) const;
   bool wants_static() const { return node_ != nullptr; }
   void Static(std::string text) const;
+  // Begins a node. `kind` is the name of the node's type: "tuple", "Params".
   void Enter(std::string_view kind) const;
   // Each returns the visitor for the next child: an element, the value of a key, or a field.
   Visitor Element(size_t i) const;
@@ -230,7 +235,7 @@ namespace internal {
 // Replaces arrays by the next ones of `from`. Requires that `from` has enough of them.
 struct LeafReplacer {
   const std::vector<Array>& from;
-  bool holes;  // whether holes (Arrays without a value) are replaced as well
+  bool holes;  // if true, Arrays without a value are replaced as well
   size_t& next;
   void operator()(Array& a) const;
 };
@@ -246,15 +251,18 @@ T unflatten(T like, const std::vector<Array>& leaves) {
 }
 
 namespace internal {
-// An Array without a value is a hole. To transforms it is a tree without leaves, like None in JAX,
-// and it comes out where it went in. WithoutHoles returns `flat` without its holes.
+// An Array without a value is a hole. Transforms treat a hole as a tree without leaves, as JAX
+// treats None, and put it back at its position in the tree that they return.
+
+// Returns `flat` without its holes.
 Flat WithoutHoles(Flat flat);
+// Flattens `t` and leaves its holes out.
 template <class T>
 Flat FlattenFilled(const T& t) {
   return WithoutHoles(flatten(t));
 }
-// Returns `like` with its arrays replaced and its holes left. Requires as many leaves as
-// FlattenFilled gives for `like`.
+// Returns `like` with its arrays replaced by `leaves`, and with its holes unchanged. Requires as
+// many leaves as FlattenFilled returns for `like`.
 template <class T>
 T UnflattenFilled(T like, const std::vector<Array>& leaves) {
   size_t next = 0;
@@ -295,7 +303,7 @@ struct Prefix {
   Prefix& operator=(const Prefix&);
   Prefix& operator=(Prefix&&) noexcept;
   ~Prefix();
-  // NOLINTBEGIN(google-explicit-constructor): reads as the value
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   Prefix(L value) : kind(kLeaf), leaf(std::move(value)) {}
   Prefix(NoneType) : kind(kNone) {}
   // NOLINTEND(google-explicit-constructor)
@@ -337,6 +345,7 @@ namespace internal {
 
 // Returns the label without its punctuation: "w" for ".w" and "['w']".
 std::string PlainLabel(std::string_view label);
+// Throws VALUE_ERROR, because the prefix `what` does not fit the value's tree at `path`.
 [[noreturn]] void ThrowPrefix(std::string_view what, const std::string& path,
                               const std::string& problem, const Site& site);
 
@@ -378,7 +387,9 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
   }
 }
 
-// Returns one entry for each leaf of `tree`; the entry is nullopt where the prefix is None.
+// Returns one entry for each array of `tree`; the entry is nullopt where the prefix is None. `what`
+// describes the prefix in errors. Its last word is the root of the paths: if it is "vmap in_axes",
+// a path is "in_axes[0]".
 template <class L>
 std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode& tree,
                                               std::string_view what, const Site& site) {
