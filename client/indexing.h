@@ -32,7 +32,7 @@ struct Index {
   std::variant<int64_t, Array, Slice, NoneType, Ellipsis> what;
   Site site;
 
-  // NOLINTBEGIN(google-explicit-constructor): reads as the entry
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Index(T i, Site s = Site::Here())
       : Index(std::in_place, static_cast<int64_t>(i), s) {}

@@ -193,7 +193,7 @@ Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
 // puts one more at the end. "SAME_LOWER" puts it at the beginning. Or a list gives the amounts
 // {before, after}; negative amounts cut.
 struct Padding {
-  // NOLINTBEGIN(google-explicit-constructor): as JAX takes either
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   Padding(const char* name) : name(name) {}
   Padding(std::vector<std::pair<int64_t, int64_t>> amounts) : amounts(std::move(amounts)) {}
   Padding(std::initializer_list<std::pair<int64_t, int64_t>> list) : amounts(list) {}
@@ -252,7 +252,7 @@ std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site 
 
 struct AxisNames {
   ir::AxisList names;
-  // NOLINTBEGIN(google-explicit-constructor): one name
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   AxisNames(const char* name) : names{name} {}
   AxisNames(std::string name) : names{std::move(name)} {}
   AxisNames(ir::AxisList list) : names(std::move(list)) {}

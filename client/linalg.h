@@ -128,7 +128,7 @@ struct NormOrder {
   std::string name;
 
   NormOrder() = default;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the order
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   NormOrder(int n) : number(n) {}
   NormOrder(double n) : number(n) {}
   NormOrder(const char* order) : name(order) {}

@@ -72,7 +72,7 @@ struct DimSpec {
   ir::AxisList axes;
   // false only for an argument that P was not given
   bool given = true;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the dim
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   DimSpec(NoneType);
   DimSpec(const char* axis);
   DimSpec(std::string axis);

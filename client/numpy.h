@@ -75,7 +75,7 @@ Array nextafter(const Arg& x, const Arg& y);
 struct Axes {
   std::optional<std::vector<int64_t>> list;
   Axes() = default;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the axis
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   Axes(int axis) : list(std::vector<int64_t>{axis}) {}
   Axes(std::initializer_list<int64_t> axes) : list(std::in_place, axes) {}
   Axes(std::vector<int64_t> axes) : list(std::move(axes)) {}

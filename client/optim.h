@@ -141,7 +141,7 @@ using Schedule = std::function<Array(const Array& count)>;
 // A number, which takes the dtype of the other operand, or an array, or a schedule.
 class ScalarOrSchedule {
  public:
-  // NOLINTBEGIN(google-explicit-constructor): reads as the number or the schedule
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   template <class T>
   requires std::is_arithmetic_v<T> ScalarOrSchedule(T value, Site site = Site::Here())
       : value_(value, site) {}
@@ -192,7 +192,7 @@ Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> bo
 class Mask {
  public:
   Mask() = default;  // chooses all
-  // NOLINTBEGIN(google-explicit-constructor): reads as the prefix or the function
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   Mask(Prefix<bool> prefix) : prefix_(std::move(prefix)) {}
   template <class F>
   requires std::is_invocable_r_v<bool, const F&, const Array&> Mask(F f) : f_(std::move(f)) {}

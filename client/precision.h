@@ -42,7 +42,7 @@ struct PrecisionLike {
   DotAlgorithmPreset algorithm = DotAlgorithmPreset::kDEFAULT;
 
   PrecisionLike() = default;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the precision
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   PrecisionLike(Precision p) : precision(p) {}
   PrecisionLike(std::optional<Precision> p) : precision(p) {}
   PrecisionLike(DotAlgorithmPreset a) : algorithm(a) {}

@@ -46,7 +46,7 @@ Array append(const Array& x, const Array& values, std::optional<int> axis = std:
 struct Sections {
   std::optional<int64_t> count;
   std::vector<int64_t> indices;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the sections
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   Sections(int parts) : count(parts) {}
   Sections(int64_t parts) : count(parts) {}
   Sections(std::initializer_list<int64_t> begins) : indices(begins) {}
@@ -89,7 +89,7 @@ Array rot90(const Arg& x, int k = 1, std::pair<int, int> axes = {0, 1});
 // and one number for both ends.
 struct PadWidth {
   std::vector<std::pair<int64_t, int64_t>> amounts;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the widths
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   PadWidth(int n) : amounts{{n, n}} {}
   PadWidth(std::initializer_list<std::pair<int64_t, int64_t>> list) : amounts(list) {}
   PadWidth(std::vector<std::pair<int64_t, int64_t>> list) : amounts(std::move(list)) {}

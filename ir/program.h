@@ -56,7 +56,7 @@ struct MappedAxis {
   AxisList spmd = {};  // axes of the mesh
 
   MappedAxis() = default;
-  MappedAxis(int64_t n) : size(n) {}  // NOLINT(google-explicit-constructor): reads as the size
+  MappedAxis(int64_t n) : size(n) {}  // NOLINT(google-explicit-constructor): conversion is intended
   // Whether the axis is listed in the scope of the vmap's body (Scope::mapped). An axis without
   // name, sharding and spmd is not listed, because nothing in the body can detect it.
   bool in_scope() const { return !name.empty() || !sharding.empty() || !spmd.empty(); }

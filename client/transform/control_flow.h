@@ -68,7 +68,7 @@ Array IndexOfBranch(const Arg& index, size_t size);
 struct Unroll {
   int64_t steps = 1;  // 0 takes all steps in one turn
   Unroll() = default;
-  // NOLINTBEGIN(google-explicit-constructor): reads as the number; true stands for all steps
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended; true stands for all steps
   Unroll(int n) : steps(n) {}
   Unroll(int64_t n) : steps(n) {}
   Unroll(bool all) : steps(all ? 0 : 1) {}

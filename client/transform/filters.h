@@ -157,7 +157,7 @@ inline AxisOf if_array(int axis) {
 // The mapped axes of a tree: a prefix of the tree with axes, or a function that returns the axis of
 // an array.
 struct FilteredAxes {
-  // NOLINTBEGIN(google-explicit-constructor): reads as either
+  // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   FilteredAxes(int axis) : prefix(axis) {}
   FilteredAxes(Prefix<int> prefix) : prefix(std::move(prefix)) {}
   FilteredAxes(std::initializer_list<Prefix<int>> list) : prefix(list) {}

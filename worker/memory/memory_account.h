@@ -21,7 +21,7 @@ namespace tessera::worker {
 // The name of a memory holder. The text is put together only when an error needs it: "array 7
 // (train_step)" or "launch 9 of train_step".
 struct MemoryHolder {
-  // NOLINTNEXTLINE(google-explicit-constructor): a text may stand for it
+  // NOLINTNEXTLINE(google-explicit-constructor): conversion is intended
   MemoryHolder(const char* text, uint64_t number = 0,
                std::shared_ptr<const std::string> of = nullptr)
       : kind(text), is_array(kind.substr(0, 5) == "array"), id(number), program(std::move(of)) {}
