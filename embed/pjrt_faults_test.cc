@@ -3,8 +3,9 @@
 // that call fails, that call and all later calls fail, or the call is accepted and its results fail
 // when they are requested.
 //
-// Whichever call fails, each function of the table either does its task or returns an error with
-// the reason, every event is settled, and all objects that were made can be destroyed.
+// Whichever call fails, each function of the plugin's function table either does its task or
+// returns an error with the reason. Every event is settled, and all objects that were made can be
+// destroyed. Some other tests of the plugin need the same two modes of the client, and no faults.
 #include <atomic>
 #include <limits>
 #include <map>
@@ -129,9 +130,9 @@ class FaultyService final : public api::Service {
   static constexpr uint64_t kFirstFakeId = uint64_t{1} << 60;
 
   absl::Status Error() const { return MakeError(kind_, "injected by the test"); }
-  // Counts a call and returns the injected error if the call shall fail now. A method passes
-  // `later` if its results can fail in place of the call; *later is set to true if the results
-  // shall fail.
+  // Counts a call, and returns the injected error if this call is the one to fail. A method whose
+  // calls may be accepted and fail later passes `later`. If this call shall fail in that way,
+  // *later is set to true.
   absl::Status NextCall(bool* later = nullptr) {
     const int call = num_calls_++;
     if (fault_ == Fault::kForever ? call < fail_at_ : call != fail_at_) return absl::OkStatus();
@@ -149,9 +150,9 @@ class FaultyService final : public api::Service {
   std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
 };
 
-// The tests run in both modes of the client: runs are made on the caller's thread, as with an
-// embedded cluster, or they are queued and made while the caller goes on.
-class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
+// The tests run in both modes of the client. In one, runs are requested on the caller's thread, as
+// with an embedded cluster. In the other they are queued, and requested while the caller continues.
+class BothModesTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
  protected:
   Client* OpenClient() override {
     TesseraStartEmbedded({.devices = 4}, &real_);
@@ -173,9 +174,9 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
     devices_.assign(devices.devices, devices.devices + devices.num_devices);
   }
 
-  // Appends the error to errors_, which FailEachCall checks at the end, unless the error is "".
-  // Returns whether it is "".
-  bool RecordAndCheck(const std::string& error) {
+  // Returns whether `error` is "", which means success. Appends any other error to errors_, which
+  // FailEachCall checks at the end.
+  bool OkOrRecord(const std::string& error) {
     if (error.empty()) return true;
     errors_.push_back(error);
     return false;
@@ -186,9 +187,9 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
     auto ready = MakeArgs<Buffer_ReadyEvent_Args>();
     ready.buffer = buffer;
     EXPECT_CALL_OK(kBuffer_ReadyEvent, &ready);
-    RecordAndCheck(Await(ready.event));
+    OkOrRecord(Await(ready.event));
     std::vector<float> got;
-    if (!RecordAndCheck(TryRead(buffer, &got))) return;
+    if (!OkOrRecord(TryRead(buffer, &got))) return;
     EXPECT_EQ(got, wanted);
   }
   // Returns output `i` of the run on device `k`; null if there is none.
@@ -201,19 +202,19 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
   void RunTypicalSession() {
     errors_.clear();
     LoadedExecutable *twice = nullptr, *sharded = nullptr, *donating = nullptr, *asking = nullptr;
-    if (RecordAndCheck(TakeMessage(TryCompileText(kTwiceProgram, &twice)))) {
+    if (OkOrRecord(TakeMessage(TryCompileText(kTwiceProgram, &twice)))) {
       const RunResult ran = Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
-      RecordAndCheck(ran.error);
+      OkOrRecord(ran.error);
       if (Buffer* const out = Out(ran, 0, 0)) {
         const RunResult again = Run(twice, {{out}}, 1);
-        RecordAndCheck(again.error);
+        OkOrRecord(again.error);
         ExpectContents(Out(again, 0, 0), {4, 8, 12, 16});
         ExpectContents(out, {2, 4, 6, 8});
         Buffer* copy = nullptr;
-        if (RecordAndCheck(TryCopy(out, devices_[2], &copy))) ExpectContents(copy, {2, 4, 6, 8});
+        if (OkOrRecord(TryCopy(out, devices_[2], &copy))) ExpectContents(copy, {2, 4, 6, 8});
       }
     }
-    if (RecordAndCheck(TakeMessage(TryCompileText(kShardedProgram, &sharded)))) {
+    if (OkOrRecord(TakeMessage(TryCompileText(kShardedProgram, &sharded)))) {
       std::vector<std::vector<Buffer*>> args;
       for (int k = 0; k < 4; ++k) {
         const auto n = static_cast<float>(2 * k);
@@ -221,7 +222,7 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
       }
       for (int times = 0; times < 2; ++times) {
         const RunResult ran = Run(sharded, args, 2);
-        RecordAndCheck(ran.error);
+        OkOrRecord(ran.error);
         for (int k = 0; k < 4; ++k) {
           const auto n = static_cast<float>(6 * k);
           ExpectContents(Out(ran, k, 0), {n, n + 3});
@@ -230,11 +231,11 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
         // The copy of one shard is an array of its own on another device.
         Buffer* copy = nullptr;
         if (Buffer* const shard = Out(ran, 1, 0))
-          if (RecordAndCheck(TryCopy(shard, devices_[3], &copy))) ExpectContents(copy, {6, 9});
+          if (OkOrRecord(TryCopy(shard, devices_[3], &copy))) ExpectContents(copy, {6, 9});
       }
     }
     const std::string two_partitions = {0x1a, 2, 0x28, 2};
-    if (RecordAndCheck(
+    if (OkOrRecord(
             TakeMessage(TryCompile(ReadArtifactFile("donated"), two_partitions, &donating)))) {
       std::vector<std::vector<Buffer*>> args;
       for (int k = 0; k < 2; ++k) {
@@ -242,21 +243,20 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
         args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({n, n}, {2}, devices_[k])});
       }
       const RunResult ran = Run(donating, args, 1);
-      RecordAndCheck(ran.error);
+      OkOrRecord(ran.error);
       ExpectContents(Out(ran, 0, 0), {0, 1});
       ExpectContents(Out(ran, 1, 0), {4, 5});
     }
-    if (RecordAndCheck(
-            TakeMessage(TryCompile(ReadArtifactFile("host_callback_asks"), "", &asking)))) {
+    if (OkOrRecord(TakeMessage(TryCompile(ReadArtifactFile("host_callback_asks"), "", &asking)))) {
       const RunResult ran = Run(asking, {{Put({0, 1}, {2}, devices_[0])}}, 2);
-      RecordAndCheck(ran.error);
+      OkOrRecord(ran.error);
       ExpectContents(Out(ran, 0, 0), {420, 820});
       auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
       get.loaded_executable = asking;
       EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
       auto cost = MakeArgs<Executable_GetCostAnalysis_Args>();
       cost.executable = get.executable;
-      if (RecordAndCheck(TakeMessage(Call(kExecutable_GetCostAnalysis, &cost)))) {
+      if (OkOrRecord(TakeMessage(Call(kExecutable_GetCostAnalysis, &cost)))) {
         EXPECT_EQ(cost.num_properties, 6);
       }
       auto destroy = MakeArgs<Executable_Destroy_Args>();
@@ -305,17 +305,19 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
   std::vector<std::string> errors_;
 };
 
-TEST_P(FaultsTest, OneCallFails) { FailEachCall(Fault::kOnce, ErrorKind::kUnreachable); }
-TEST_P(FaultsTest, TheClusterGoesAway) { FailEachCall(Fault::kForever, ErrorKind::kUnreachable); }
-TEST_P(FaultsTest, TheDevicesHaveNoMemoryLeft) {
+TEST_P(BothModesTest, OneCallFails) { FailEachCall(Fault::kOnce, ErrorKind::kUnreachable); }
+TEST_P(BothModesTest, TheClusterGoesAway) {
+  FailEachCall(Fault::kForever, ErrorKind::kUnreachable);
+}
+TEST_P(BothModesTest, TheDevicesHaveNoMemoryLeft) {
   FailEachCall(Fault::kForever, ErrorKind::kOutOfMemory);
 }
-TEST_P(FaultsTest, ResultsFailWhenTheyAreRequested) {
+TEST_P(BothModesTest, ResultsFailWhenTheyAreRequested) {
   FailEachCall(Fault::kLater, ErrorKind::kWorkerLost);
 }
 
 // The caller is older and knows fewer fields of a struct than the plugin does.
-TEST_P(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
+TEST_P(BothModesTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
   LoadedExecutable* const twice = Compile(kTwiceProgram);
   auto get = MakeArgs<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = twice;
@@ -336,7 +338,7 @@ TEST_P(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 }
 
-TEST_P(FaultsTest, ABufferWithTooManyBytesIsAnError) {
+TEST_P(BothModesTest, ABufferWithTooManyBytesIsAnError) {
   auto put = MakeArgs<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
   put.type = kF32;
@@ -352,14 +354,14 @@ TEST_P(FaultsTest, ABufferWithTooManyBytesIsAnError) {
   }
 }
 
-TEST_P(FaultsTest, ThreadsRunConcurrentlyAndAhead) {
+TEST_P(BothModesTest, ThreadsRunProgramsConcurrently) {
   LoadedExecutable* const twice = Compile(kTwiceProgram);
   std::vector<Buffer*> inputs;
   for (int i = 0; i < 4; ++i) inputs.push_back(Put({1, 2, 3, 4}, {2, 2}, devices_[0]));
   std::vector<std::thread> threads;
   for (Buffer* input : inputs) {
     threads.emplace_back([&, input] {
-      // There are more runs than may wait at a time, so this thread waits for some of them.
+      // The threads start more runs than the queue may hold. Each thread awaits every 30th run.
       Buffer* last = input;
       for (int i = 0; i < 100; ++i) {
         const bool wait = i % 30 == 0;
@@ -373,15 +375,15 @@ TEST_P(FaultsTest, ThreadsRunConcurrentlyAndAhead) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_P(FaultsTest, AClientMayBeDestroyedWhileItsRunsWait) {
+TEST_P(BothModesTest, AClientMayBeDestroyedWhileItsRunsWait) {
   LoadedExecutable* const twice = Compile(kTwiceProgram);
   Buffer* last = Put({1, 2, 3, 4}, {2, 2}, devices_[0]);
   for (int i = 0; i < 50; ++i) last = Run(twice, {{last}}, 1, {}, /*wait=*/false).outputs[0][0];
   Close();
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, FaultsTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Here" : "Ahead"; });
+INSTANTIATE_TEST_SUITE_P(Runs, BothModesTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "OnCaller" : "Queued"; });
 
 }  // namespace
 }  // namespace tessera::pjrt
