@@ -52,11 +52,13 @@ absl::Status CheckAttrs(const OpDef& def, const Attrs& attrs) {
   return absl::OkStatus();
 }
 
-absl::Status ApplyTypeRule(const Rule<TypeFn>& rule, TypeFn derived, const InferContext& c,
-                           std::vector<Type>* out) {
+// Applies the op's rule, or `derived` if the op's rule is derived. `kind` names the rule in errors:
+// "sharding" or "varying".
+absl::Status ApplyTypeRule(absl::string_view kind, const Rule<TypeFn>& rule, TypeFn derived,
+                           const InferContext& c, std::vector<Type>* out) {
   if (rule.refused())
     return MakeError(ErrorKind::kNotImplemented,
-                     absl::StrCat("sharding rule for ", ToAbsl(c.def.lax_name),
+                     absl::StrCat(kind, " rule for ", ToAbsl(c.def.lax_name),
                                   " is not implemented: ", ToAbsl(rule.reason)));
   return rule.written() ? rule.fn(c, out) : derived(c, out);
 }
@@ -92,9 +94,9 @@ absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scop
   const auto infer = [&] {
     std::vector<Type> types = ValueOrThrow(def.infer(c));
     if (!def.sharding.derived() || AnySharded(in))
-      ThrowIfError(ApplyTypeRule(def.sharding, derive::ShardingByFactors, c, &types));
+      ThrowIfError(ApplyTypeRule("sharding", def.sharding, derive::ShardingByFactors, c, &types));
     if (scope.check_vma)
-      ThrowIfError(ApplyTypeRule(def.varying, derive::VaryingAllEqual, c, &types));
+      ThrowIfError(ApplyTypeRule("varying", def.varying, derive::VaryingAllEqual, c, &types));
     return types;
   };
   TESSERA_ASSIGN_OR_RETURN(std::vector<Type> types, CatchStatusOr(infer));

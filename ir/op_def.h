@@ -291,7 +291,8 @@ using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
                                                              absl::Span<const Shards> in);
 
 // ---- Rules. ------------------------------------------------------------------------------------
-// A rule of an op: unset, a function, derived, or refused with a reason.
+// A rule of an op: unset, a function, derived, or refused. If a rule is refused, the op has none:
+// errors say that the rule is not implemented, and give `reason`.
 template <class Fn>
 struct Rule {
   enum Kind : uint8_t { kUnset, kFn, kDerived, kRefused } kind = kUnset;
