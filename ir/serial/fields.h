@@ -1,20 +1,21 @@
-// Converts structs to their wire forms and back. Each struct has one list of fields that serves
-// both directions.
+// Converts structs to protos and back. Each struct has one list of its fields, which serves both
+// directions.
 //
 //   TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host)
 //
 // says that both types have fields of these names. WriteFields(device, &proto) then fills in the
-// proto, and ReadFields(proto, {}, &device) the struct. The type of a field decides how it is
-// converted:
+// proto, and ReadFields(proto, {}, &device) the struct. The type of the struct's field decides how
+// the proto's field is written:
 //   numbers, bools, strings         unchanged
-//   ir::DType                       by name
-//   absl::Status                    absent when OK
-//   absl::Duration, absl::Time      absent when infinite; absent leaves the struct's own value
-//   std::optional<absl::Duration>   absent when empty
-//   absl::StatusOr<T>               the field, or the proto's field `status`
-//   std::vector<T>                  repeated
-//   programs, arrays, meshes, ...   by ToProto and FromProto
-//   a struct with a list            by its list
+//   ir::DType                       as the dtype's name
+//   absl::Status                    not set if the status is OK
+//   absl::Duration, absl::Time      not set if infinite
+//   std::optional<absl::Duration>   not set if empty
+//   absl::StatusOr<T>               by the rule for T; an error is written to the field `status`
+//   std::vector<T>                  as a repeated field
+//   programs, arrays, meshes, ...   by ToProto; read by FromProto
+//   a struct with TESSERA_FIELDS    by the struct's own list
+// If a duration or a time is not set in the proto, reading leaves the struct's field as it is.
 // If this namespace has a function Check(struct, limits) for the struct, it is called after the
 // fields have been read. It checks conditions that the types do not express, and may change the
 // struct. Stateless; thread-safe.
@@ -48,8 +49,8 @@ struct Fields;
       [](auto* p) { return p->mutable_##f(); });
 #define TESSERA_FIELD_(f) TESSERA_FIELD_AS_(f, f)
 
-// Declares the list of a struct. Use it in namespace tessera::ir::serial, before the lists of
-// structs that contain this struct.
+// Declares the list of a struct's fields. Use it in namespace tessera::ir::serial. If another
+// struct contains this one, declare this one first.
 #define TESSERA_FIELDS(Struct, Message, ...)                                       \
   template <>                                                                      \
   struct Fields<Struct> {                                                          \
@@ -60,7 +61,7 @@ struct Fields;
     }                                                                              \
   };
 // Like TESSERA_FIELDS, for a struct whose member `member` is the field `field` of the message. The
-// names that both types share follow.
+// further arguments are the fields that have the same name in both.
 #define TESSERA_FIELDS_RENAMED(Struct, Message, member, field, ...) \
   template <>                                                       \
   struct Fields<Struct> {                                           \
@@ -103,25 +104,29 @@ concept HasFields = requires {
   typename Fields<T>::Proto;
 };
 
-// A wall-clock time becomes a Timestamp. A time of a clock with an arbitrary epoch becomes a
-// Duration.
-inline void WriteTime(absl::Duration from, google::protobuf::Duration* to) { *to = ToProto(from); }
-inline void WriteTime(absl::Time from, google::protobuf::Timestamp* to) { *to = ToProto(from); }
-inline void WriteTime(absl::Time from, google::protobuf::Duration* to) {
+// A wall-clock time becomes a Timestamp. A time of another clock, which has an arbitrary epoch,
+// becomes the Duration since that epoch; as an absl::Time, the epoch is absl::UnixEpoch().
+inline void WriteTimeOrDuration(absl::Duration from, google::protobuf::Duration* to) {
+  *to = ToProto(from);
+}
+inline void WriteTimeOrDuration(absl::Time from, google::protobuf::Timestamp* to) {
+  *to = ToProto(from);
+}
+inline void WriteTimeOrDuration(absl::Time from, google::protobuf::Duration* to) {
   *to = ToProto(from - absl::UnixEpoch());
 }
-inline void ReadTime(const google::protobuf::Duration& from, absl::Duration* to) {
+inline void ReadTimeOrDuration(const google::protobuf::Duration& from, absl::Duration* to) {
   *to = FromProto(from);
 }
-inline void ReadTime(const google::protobuf::Timestamp& from, absl::Time* to) {
+inline void ReadTimeOrDuration(const google::protobuf::Timestamp& from, absl::Time* to) {
   *to = FromProto(from);
 }
-inline void ReadTime(const google::protobuf::Duration& from, absl::Time* to) {
+inline void ReadTimeOrDuration(const google::protobuf::Duration& from, absl::Time* to) {
   *to = absl::UnixEpoch() + FromProto(from);
 }
 
 template <class T>
-constexpr bool IsTime() {
+constexpr bool IsTimeOrDuration() {
   return std::is_same_v<T, absl::Duration> || std::is_same_v<T, absl::Time>;
 }
 inline bool IsInfinite(absl::Duration d) { return d == absl::InfiniteDuration(); }
@@ -152,33 +157,33 @@ struct FieldWriter {
   P* proto;
 
   template <class T, class Get, class Has, class Set, class Mutable>
-  void operator()(const T& value, Get get, Has has, Set set, Mutable change) {
+  void operator()(const T& value, Get get, Has has, Set set, Mutable mutable_field) {
     if constexpr (kIsPlain<T>) {
       set(proto, value);
     } else if constexpr (std::is_same_v<T, DType>) {
       set(proto, std::string(DTypeName(value)));
     } else if constexpr (std::is_same_v<T, absl::Status>) {
-      if (!value.ok()) *change(proto) = ToProto(value);
-    } else if constexpr (IsTime<T>()) {
-      if (!IsInfinite(value)) WriteTime(value, change(proto));
+      if (!value.ok()) *mutable_field(proto) = ToProto(value);
+    } else if constexpr (IsTimeOrDuration<T>()) {
+      if (!IsInfinite(value)) WriteTimeOrDuration(value, mutable_field(proto));
     } else if constexpr (kIsOptional<T>) {
-      static_assert(IsTime<typename T::value_type>());
+      static_assert(IsTimeOrDuration<typename T::value_type>());
       // An infinite value is written, too: it differs from an absent one.
-      if (value) WriteTime(*value, change(proto));
+      if (value) WriteTimeOrDuration(*value, mutable_field(proto));
     } else if constexpr (kIsStatusOr<T>) {
       if (!value.ok()) {
         *proto->mutable_status() = ToProto(value.status());
       } else {
-        (*this)(*value, get, has, set, change);
+        (*this)(*value, get, has, set, mutable_field);
       }
     } else if constexpr (kIsVector<T>) {
       if constexpr (kIsPlain<typename T::value_type>) {
-        change(proto)->Assign(value.begin(), value.end());
+        mutable_field(proto)->Assign(value.begin(), value.end());
       } else {
-        for (const auto& each : value) WriteMessage(each, change(proto)->Add());
+        for (const auto& each : value) WriteMessage(each, mutable_field(proto)->Add());
       }
     } else {
-      WriteMessage(value, change(proto));
+      WriteMessage(value, mutable_field(proto));
     }
   }
 };
@@ -191,7 +196,7 @@ struct FieldReader {
   absl::Status status;
 
   template <class T, class Get, class Has, class Set, class Mutable>
-  void operator()(T& value, Get get, Has has, Set set, Mutable change) {
+  void operator()(T& value, Get get, Has has, Set set, Mutable mutable_field) {
     if (!status.ok()) return;
     if constexpr (kIsPlain<T>) {
       value = get(proto);
@@ -199,13 +204,14 @@ struct FieldReader {
       status = Into(DTypeFromName(get(proto)), &value);
     } else if constexpr (std::is_same_v<T, absl::Status>) {
       value = FromProto(get(proto));
-    } else if constexpr (IsTime<T>()) {
-      if (has(proto)) ReadTime(get(proto), &value);
+    } else if constexpr (IsTimeOrDuration<T>()) {
+      if (has(proto)) ReadTimeOrDuration(get(proto), &value);
     } else if constexpr (kIsOptional<T>) {
-      if (has(proto)) (*this)(value.emplace(), get, has, set, change);
+      if (has(proto)) (*this)(value.emplace(), get, has, set, mutable_field);
     } else if constexpr (kIsStatusOr<T>) {
       typename T::value_type read{};
-      if (status = FromProto(proto.status()); status.ok()) (*this)(read, get, has, set, change);
+      if (status = FromProto(proto.status()); status.ok())
+        (*this)(read, get, has, set, mutable_field);
       if (status.ok()) {
         value = std::move(read);
       } else {
