@@ -1,4 +1,5 @@
-// The rows that import collectives: their groups of devices become axes of the mesh again.
+// The rows of the import's table for collectives. A collective of StableHLO lists the devices of
+// each group. The import finds the axes of the mesh along which the groups lie.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -13,11 +14,12 @@ namespace tessera::ir::stablehlo {
 namespace {
 
 using Results = std::vector<Value>;
-using Group = std::vector<int64_t>;
+using MeshPositions = std::vector<int64_t>;  // positions in the mesh, counted row-major
 
 // The largest group that is reduced by a computation other than a sum, a maximum or a minimum.
 constexpr int64_t kFoldMax = 64;
-// The largest number of entries of a splat. All entries of such a matrix name the same device.
+// The largest number of entries in a matrix of device ids that is a splat: the artifact holds one
+// id, and all entries are equal to it.
 constexpr int64_t kSplatMax = 4096;
 
 // Whether the order of the devices in a group matters to an op, or only which devices they are.
@@ -32,20 +34,21 @@ AxisList AllAxes(const Mesh& mesh) {
   return axes;
 }
 
-// Throws inside a computation of scalars, which has no mesh.
-void NeedMesh(const OpReader& op) {
+// Throws if the op is in a computation of scalars. Such a computation has no mesh, even if the
+// program has one.
+void RefuseInScalarComputation(const OpReader& op) {
   if (op.b().mesh().empty() && !op.shardings().mesh().empty())
     op.NotSupported("is in a computation of scalars");
 }
 
-// Returns the rows of the matrix `attr` as places in the mesh.
-std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
+// Returns the rows of the matrix `attr`, which holds ids of devices, as positions in the mesh.
+std::vector<MeshPositions> RowsOf(const OpReader& op, std::string_view attr) {
   const Tensor matrix = op.Constant(attr);
   const Type& type = matrix.type;
   if (type.rank() != 2) op.Malformed("has groups that are not a matrix");
   if (!IsInteger(type.dtype)) op.Malformed("has groups that are not of integers");
-  // The attribute has bytes for each entry, or it is a splat, whose few bytes may stand for any
-  // number.
+  // The bytes of the artifact do not bound the number of entries, because the matrix may be a
+  // splat.
   const int64_t count = type.num_elements();
   if (count > (matrix.is_splat ? kSplatMax : 2 * Limits().mesh_devices))
     op.NotSupported(absl::StrCat("has groups of ", count, " devices"));
@@ -54,20 +57,20 @@ std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   const int64_t size = type.shape[1];
   if (size == 0 && type.shape[0] > 0) op.Malformed("has groups of no devices");
   // The number of rows is at most the number of ids.
-  std::vector<Group> rows(type.shape[0]);
+  std::vector<MeshPositions> rows(type.shape[0]);
   for (size_t i = 0; i < ids.size(); ++i) {
-    const int64_t place = op.b().mesh().empty() ? ids[i] : op.shardings().PlaceOf(ids[i]);
-    if (place < 0 || (op.b().mesh().empty() && place != 0))
+    const int64_t position = op.b().mesh().empty() ? ids[i] : op.shardings().PositionOf(ids[i]);
+    if (position < 0 || (op.b().mesh().empty() && position != 0))
       op.Malformed(absl::StrCat("has the device ", ids[i], ", which the mesh ",
                                 op.b().mesh().ToString(), " lacks"));
-    rows[i / size].push_back(place);
+    rows[i / size].push_back(position);
   }
   return rows;
 }
 
 // Returns the axes along which the first group lies, major to minor. An axis whose coordinate
 // changes later in the group is more major.
-AxisList AxesOfGroup(const Mesh& mesh, const Group& group) {
+AxisList AxesOfGroup(const Mesh& mesh, const MeshPositions& group) {
   const std::vector<int64_t> origin = mesh.Coordinates(group[0]);
   std::vector<std::pair<size_t, std::string>> changes;
   std::vector<bool> changed(mesh.axes.size());
@@ -87,27 +90,28 @@ AxisList AxesOfGroup(const Mesh& mesh, const Group& group) {
 }
 
 [[noreturn]] void ThrowNoAxes(const OpReader& op) {
-  op.NotSupported(absl::StrCat("has replica groups that lie along no axes of the mesh ",
-                               op.b().mesh().ToString(), "; exchange along axes, in their order"));
+  op.NotSupported(absl::StrCat("has replica groups that do not follow axes of the mesh ",
+                               op.b().mesh().ToString(),
+                               "; a group must hold the devices along some axes, in their order"));
 }
 
-AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order) {
+AxisList AxesOfGroups(const OpReader& op, std::vector<MeshPositions> groups, Order order) {
   const Mesh& mesh = op.b().mesh();
   if (groups.empty() || groups[0].empty()) op.Malformed("has no replica groups");
   if (order == Order::kAny)
-    for (Group& group : groups) std::sort(group.begin(), group.end());
+    for (MeshPositions& group : groups) std::sort(group.begin(), group.end());
   size_t devices = 0;
-  for (const Group& group : groups) devices += group.size();
+  for (const MeshPositions& group : groups) devices += group.size();
   if (static_cast<int64_t>(devices) != mesh.num_devices())
     op.Malformed(
         absl::StrCat("has ", devices, " devices in its replica groups, of ", mesh.num_devices()));
   const AxisList axes = AxesOfGroup(mesh, groups[0]);
   std::vector<bool> seen(devices);
-  for (const Group& group : groups) {
+  for (const MeshPositions& group : groups) {
     if (group != mesh.GroupOf(group[0], axes)) ThrowNoAxes(op);
-    for (const int64_t place : group) {
-      if (seen[place]) op.Malformed("has a device in two of its replica groups");
-      seen[place] = true;
+    for (const int64_t position : group) {
+      if (seen[position]) op.Malformed("has a device in two of its replica groups");
+      seen[position] = true;
     }
   }
   return axes;
@@ -116,17 +120,17 @@ AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order
 // Returns the axes along which the op exchanges; empty if each device is alone.
 //
 // Without a channel the groups are of replicas, and there is one replica. With a channel they are
-// of partitions. Ops that have `use_global_device_ids` must set it, too, for their groups to be of
-// partitions.
-AxisList AxesOf(const OpReader& op, Order order, bool has_global_ids = true) {
-  NeedMesh(op);
+// of partitions. Most ops also have the attribute `use_global_device_ids`: their groups are of
+// partitions only if it is set. `may_use_global_ids` is false for an op without it.
+AxisList AxesOf(const OpReader& op, Order order, bool may_use_global_ids = true) {
+  RefuseInScalarComputation(op);
   constexpr std::string_view kAttr = "replica_groups";
   const bool has_channel = op.Has("channel_id") && op.Int("channel_id") > 0;
   const bool uses_global_ids = op.Bool("use_global_device_ids");
   if (op.Has(kAttr) && op.KindOf(kAttr) == AttrKind::kReplicaGroupMeshAxes)
     return op.shardings().GroupAxes(op.Find(kAttr), op.Where(kAttr));
   if (!has_channel && !uses_global_ids) return {};
-  if (has_global_ids && !uses_global_ids) return AllAxes(op.b().mesh());
+  if (may_use_global_ids && !uses_global_ids) return AllAxes(op.b().mesh());
   return op
       .CachedExchange(kAttr, order == Order::kMatters ? kOrderedGroups : kGroups,
                       [&] {
@@ -187,8 +191,8 @@ Reducer ReducerOf(const Function& f, DType dtype) {
   return nullptr;
 }
 
-// Returns whether the op sums complex numbers. They are only exchanged and summed, not computed
-// with.
+// Returns whether the op sums complex numbers. Its computation is not imported then: it would add
+// the parts of the numbers, and so be no single op by which ReducerOf finds the collective.
 bool SumsComplex(const OpReader& op) {
   return std::all_of(op.in.begin(), op.in.end(), [](Value v) { return IsComplex(v.dtype()); }) &&
          op.SoleOpName(0) == "add";
@@ -209,9 +213,9 @@ Results ImportAllReduce(const OpReader& op) {
     return reduce != nullptr ? reduce(v, axes) : FoldShards(op, v, axes, f);
   });
 }
-// Returns this device's block of a reduction of the shards' booleans by "or" (`any`) or by "and".
-// Some are true if the number of true ones is not 0, and all are true if the number of false ones
-// is 0.
+// Reduces booleans over the shards, by "or" if `any` is true and by "and" otherwise, and returns
+// this device's block of the result. An element of "or" is true if the number of shards with true
+// is not 0. An element of "and" is true if the number of shards with false is 0.
 Value ScatterBooleans(Value v, const AxisList& axes, int dim, bool any) {
   const Value count = PsumScatter(any ? v : Not(v), axes, dim, /*tiled=*/true);
   return Compare(count, FullLike(count, 0), any ? "NE" : "EQ");
@@ -243,7 +247,7 @@ Results ImportAllGather(const OpReader& op) {
   return ForEachOperand(op, [&](Value v) { return AllGather(v, axes, dim, /*tiled=*/true); });
 }
 Results ImportAllToAll(const OpReader& op) {
-  const AxisList axes = AxesOf(op, Order::kMatters, /*has_global_ids=*/false);
+  const AxisList axes = AxesOf(op, Order::kMatters, /*may_use_global_ids=*/false);
   const int split = op.SmallInt("split_dimension"), concat = op.SmallInt("concat_dimension");
   NeedDim(op, split);
   NeedDim(op, concat);
@@ -254,42 +258,46 @@ Results ImportAllToAll(const OpReader& op) {
                         [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
 }
 
-// Returns `place` with its coordinates along some axes set to 0.
-int64_t FirstAlong(const Mesh& mesh, int64_t place, const AxisList& axes) {
-  std::vector<int64_t> at = mesh.Coordinates(place);
+// Returns the position in the mesh whose coordinates are those of `position`, but 0 along `axes`.
+int64_t FirstAlong(const Mesh& mesh, int64_t position, const AxisList& axes) {
+  std::vector<int64_t> at = mesh.Coordinates(position);
   for (const std::string& axis : axes) at[mesh.IndexOf(axis)] = 0;
   return mesh.DeviceAt(at);
 }
 
-// Returns the axes along which data moves, or along which the places do not all do the same.
-AxisList AxesOfPairs(const Mesh& mesh, const std::vector<Group>& pairs) {
+// Returns the axes along which the pairs exchange. An axis is one of them if a pair's two devices
+// differ along it, or if a pair is not repeated at every position along the axis.
+AxisList AxesOfPairs(const Mesh& mesh, const std::vector<MeshPositions>& pairs) {
   AxisList axes;
   for (const MeshAxis& axis : mesh.axes) {
     bool moves = false;
-    // The number of pairs that differ only in their position along the axis.
-    std::map<Group, int64_t> alike;
-    for (const Group& pair : pairs) {
+    // The number of pairs that are equal except for their positions along the axis. The key is such
+    // a pair at position 0.
+    std::map<MeshPositions, int64_t> num_alike;
+    for (const MeshPositions& pair : pairs) {
       moves |= mesh.IndexAlong(pair[0], {axis.name}) != mesh.IndexAlong(pair[1], {axis.name});
-      ++alike[{FirstAlong(mesh, pair[0], {axis.name}), FirstAlong(mesh, pair[1], {axis.name})}];
+      ++num_alike[{FirstAlong(mesh, pair[0], {axis.name}), FirstAlong(mesh, pair[1], {axis.name})}];
     }
-    if (moves || std::any_of(alike.begin(), alike.end(),
-                             [&](const auto& same) { return same.second != axis.size; }))
+    if (moves || std::any_of(num_alike.begin(), num_alike.end(),
+                             [&](const auto& entry) { return entry.second != axis.size; }))
       axes.push_back(axis.name);
   }
   return axes;
 }
 
-Exchange PairsOf(const OpReader& op) {
+// Returns the exchange of a collective_permute.
+Exchange PermuteExchange(const OpReader& op) {
   const Mesh& mesh = op.b().mesh();
-  const std::vector<Group> pairs = RowsOf(op, "source_target_pairs");
+  const std::vector<MeshPositions> pairs = RowsOf(op, "source_target_pairs");
   if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are not of two devices");
   Exchange out;
   out.axes = AxesOfPairs(mesh, pairs);
-  // Without pairs nobody sends, which is true along any axis.
+  // Without pairs no device receives anything. An exchange along no axes would mean that each
+  // device sends to itself, so the axes are all axes.
   if (pairs.empty()) out.axes = AllAxes(mesh);
-  // The pairs of each group, by the first place of the group.
+  // The pairs of each group, by the first position of the group.
   std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> pairs_by_group;
-  for (const Group& pair : pairs)
+  for (const MeshPositions& pair : pairs)
     pairs_by_group[FirstAlong(mesh, pair[0], out.axes)].emplace_back(
         mesh.IndexAlong(pair[0], out.axes), mesh.IndexAlong(pair[1], out.axes));
   for (auto& [first, group] : pairs_by_group) {
@@ -301,26 +309,27 @@ Exchange PairsOf(const OpReader& op) {
 }
 
 Results ImportCollectivePermute(const OpReader& op) {
-  NeedMesh(op);
+  RefuseInScalarComputation(op);
   const bool has_channel = op.Has("channel_id") && op.Int("channel_id") > 0;
   if (op.b().mesh().empty() || !has_channel) {
     if (RowsOf(op, "source_target_pairs").size() != 1)
-      op.NotSupported("is of one device that receives from no device");
+      op.NotSupported("runs on one device, which receives from no device");
     return op.in;
   }
   const Exchange& exchange =
-      op.CachedExchange("source_target_pairs", kPairs, [&] { return PairsOf(op); });
+      op.CachedExchange("source_target_pairs", kPairs, [&] { return PermuteExchange(op); });
   if (exchange.axes.empty()) return op.in;  // all devices send to themselves
   return ForEachOperand(op, [&](Value v) { return Ppermute(v, exchange.axes, exchange.perm); });
 }
 
-Exchange RootOf(const OpReader& op) {
+// Returns the exchange of a collective_broadcast.
+Exchange BroadcastExchange(const OpReader& op) {
   const Mesh& mesh = op.b().mesh();
-  const std::vector<Group> groups = RowsOf(op, "replica_groups");
+  const std::vector<MeshPositions> groups = RowsOf(op, "replica_groups");
   Exchange out;
   out.axes = AxesOfGroups(op, groups, Order::kAny);
   out.root = mesh.IndexAlong(groups[0][0], out.axes);
-  for (const Group& group : groups)
+  for (const MeshPositions& group : groups)
     if (mesh.IndexAlong(group[0], out.axes) != out.root)
       op.NotSupported(
           "has roots at different positions along the axes of its groups; permute instead");
@@ -331,10 +340,10 @@ Exchange RootOf(const OpReader& op) {
 Results ImportCollectiveBroadcast(const OpReader& op) {
   if (op.Bool("has_dynamic_root"))
     op.NotSupported("has a root that is known only when it runs; gather and take a slice");
-  NeedMesh(op);
+  RefuseInScalarComputation(op);
   if (!op.Has("channel_id") || op.Int("channel_id") <= 0) return op.in;
   const Exchange& exchange =
-      op.CachedExchange("replica_groups", kRoots, [&] { return RootOf(op); });
+      op.CachedExchange("replica_groups", kRoots, [&] { return BroadcastExchange(op); });
   if (exchange.axes.empty()) return op.in;
   return ForEachOperand(op, [&](Value v) {
     return ShardAt(AllGather(v, exchange.axes, /*dimension=*/0, /*tiled=*/false), exchange.root);
@@ -342,20 +351,20 @@ Results ImportCollectiveBroadcast(const OpReader& op) {
 }
 
 Results ImportPartitionId(const OpReader& op) {
-  NeedMesh(op);
+  RefuseInScalarComputation(op);
   const Mesh& mesh = op.b().mesh();
   if (mesh.empty()) return {Constant(op.b(), DType::kU32, 0)};
   const AxisList axes = AllAxes(mesh);
   const bool is_manual = mesh.AxesOfType(AxisType::kManual) == axes;
-  // In code of one device this op is all that a shard_map leaves behind.
+  // In a program for one device, JAX writes the body of a shard_map without manual axes.
   if (!is_manual && mesh.num_devices() == 1) return {Constant(op.b(), DType::kU32, 0)};
   if (!is_manual) op.NotSupported("is used where not all axes are manual; use axis_index");
-  const Value place = AxisIndex(op.b(), axes);
+  const Value position = AxisIndex(op.b(), axes);
   const std::vector<int64_t>& ids = op.shardings().device_ids();
-  if (ids.empty()) return {Convert(place, DType::kU32)};
+  if (ids.empty()) return {Convert(position, DType::kU32)};
   Array table(DType::kU32, {static_cast<int64_t>(ids.size())});
   for (size_t i = 0; i < ids.size(); ++i) table.Set(i, static_cast<double>(ids[i]));
-  return {Reshape(DynamicSlice(Constant(op.b(), std::move(table)), {place}, {1}), {})};
+  return {Reshape(DynamicSlice(Constant(op.b(), std::move(table)), {position}, {1}), {})};
 }
 // The sum is over replicas, and there is one replica.
 Results ImportCrossReplicaSum(const OpReader& op) { return op.in; }

@@ -37,8 +37,8 @@ absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
 // The resulting program must not be sent.
 absl::StatusOr<HostProgram> ImportForHost(const Artifact& artifact);
 
-// Returns the artifact's device at each place of the program's mesh, row-major; empty if each
-// device is at its own place. Errors are those of ImportProgram that concern meshes.
+// Returns the ids of the artifact's devices in the program's mesh, row-major, or an empty list if
+// the ids are 0, 1, 2, ... in this order. Errors are those of ImportProgram that concern meshes.
 absl::StatusOr<std::vector<int64_t>> DevicesOfMesh(const Artifact& artifact);
 
 }  // namespace tessera::ir::stablehlo

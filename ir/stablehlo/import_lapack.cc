@@ -89,11 +89,11 @@ Results Getrf(const OpReader& op) {
   Value info = Zeros(b, MakeType(DType::kS32, batch));
   if (out.pivots.type().num_elements() > 0) {
     const Value u = ops::DiagonalOf(Slice(out.lu, Dims(out.lu.rank(), 0), std::move(square)));
-    const Value places = Iota(b, DType::kS32, u.shape(), dim) + one;
+    const Value positions = Iota(b, DType::kS32, u.shape(), dim) + one;
     const Value none = FullLike(out.pivots, static_cast<double>(k) + 1);
     const Value size = Abs(u);
     const Value is_zero = Compare(size, FullLike(size, 0), "EQ");
-    const Value first = ReduceMin(Select(is_zero, places, none), {dim});
+    const Value first = ReduceMin(Select(is_zero, positions, none), {dim});
     info = Select(Compare(first, FullLike(first, static_cast<double>(k)), "GT"), info, first);
   }
   return {out.lu, out.pivots + one, info};

@@ -145,8 +145,8 @@ FunctionRef WithCompletedSums(const FunctionRef& body, const Specs& in_specs,
   for (const Type& type : body->param_types()) args.push_back(b.Param(type));
   for (size_t i = 0; i < std::min(args.size(), in_specs.size()); ++i) {
     if (!has_sum(in_specs[i])) continue;
-    const Value place = AxisIndex(b, along(in_specs[i]));
-    args[i] = Select(Compare(place, FullLike(place, 0), "EQ"), args[i], FullLike(args[i], 0));
+    const Value position = AxisIndex(b, along(in_specs[i]));
+    args[i] = Select(Compare(position, FullLike(position, 0), "EQ"), args[i], FullLike(args[i], 0));
   }
   Results results = Inline(b, *body, args);
   for (size_t r = 0; r < std::min(results.size(), out_specs.size()); ++r)

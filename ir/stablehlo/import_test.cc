@@ -216,7 +216,7 @@ TEST(ImportTest, ShardingsThatCannotBeExpressedAreRefused) {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   for (const Row& row : {
            Row{"groups", kUnimplemented,
-               "all_reduce has replica groups that lie along no axes of the mesh (x=2, y=4)"},
+               "all_reduce has replica groups that do not follow axes of the mesh (x=2, y=4)"},
            Row{"meshes_apart", kUnimplemented,
                "sharding_constraint (-:2) is sharded along 'x' of the mesh (x=3, y=4), which is "
                "not an axis of the program's mesh, (x=2, y=6); use one mesh"},

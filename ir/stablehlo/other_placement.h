@@ -7,8 +7,8 @@
 
 namespace tessera::ir::stablehlo {
 
-// The value's mesh has the devices of the program's mesh in another order. `devices[place]` is the
-// artifact's device at each place of `mesh`, row-major.
+// The value's mesh has the devices of the program's mesh in another order. `devices` are the ids of
+// the artifact's devices at the positions of `mesh`, row-major.
 struct OtherPlacement {
   Mesh mesh;
   std::vector<int64_t> devices;

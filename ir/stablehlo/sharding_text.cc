@@ -148,8 +148,8 @@ std::vector<int64_t> ReadIota(TextReader& in) {
   return devices;
 }
 
-// Finds the axes along which the places of a row lie, minor to major. Returns false if the places
-// do not lie along axes.
+// Finds the axes along which the positions of a row lie, minor to major. Returns false if the
+// positions do not lie along axes.
 bool FindAxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
   for (size_t done = 1; done < row.size();) {
     const int64_t stride = row[done];
@@ -166,20 +166,20 @@ bool FindAxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out)
 
 }  // namespace
 
-bool FindGroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out) {
-  if (places.empty()) return false;
-  const auto [least, most] = std::minmax_element(places.begin(), places.end());
+bool FindGroupRanges(const std::vector<int64_t>& positions, std::vector<AxisRange>* out) {
+  if (positions.empty()) return false;
+  const auto [least, most] = std::minmax_element(positions.begin(), positions.end());
   if (*least < 0 || *most >= kTiledDevicesMax) return false;
   const auto along = [&](std::vector<int64_t> row) {
     std::vector<AxisRange> axes;
     const int64_t first = row[0];
-    for (int64_t& place : row) place -= first;
+    for (int64_t& position : row) position -= first;
     if (!FindAxesOfRow(row, &axes)) return false;
     *out = std::move(axes);
     return true;
   };
-  if (along(places)) return true;
-  std::vector<int64_t> sorted = places;
+  if (along(positions)) return true;
+  std::vector<int64_t> sorted = positions;
   std::sort(sorted.begin(), sorted.end());
   return along(std::move(sorted));
 }
@@ -219,7 +219,7 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
     if (in.TryTake("last_tile_dims={")) in.ReadList("}", [&] { last.push_back(in.ReadWord()); });
     if (last.size() > tiles.size()) in.Fail("has too few dims");
     if (!in.TryTake("}")) in.Refuse("says more than Tessera's shardings can; export with Shardy");
-    // The places along each dim, with the other dims at 0, show where its axes lie.
+    // The positions along each dim, with the other dims at 0, show where its axes lie.
     if (devices[0] != 0)
       in.Refuse("begins at another device than the first; list the devices in the order of a mesh");
     const size_t dims = tiles.size() - last.size();

@@ -32,9 +32,10 @@ struct TiledSharding {
 };
 inline constexpr int64_t kTiledDevicesMax = 4096;
 TiledSharding ParseTiled(std::string_view text, std::string_view what);
-// Finds the axes along which the places of a group of devices lie in row-major order. If there are
-// none, it looks at the places in ascending order. Returns false if that finds no axes either.
-bool FindGroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out);
+// Finds the axes along which the positions of a group of devices lie in row-major order. If there
+// are none, it looks at the positions in ascending order. Returns false if that finds no axes
+// either.
+bool FindGroupRanges(const std::vector<int64_t>& positions, std::vector<AxisRange>* out);
 
 // ---- Shardy's, in frontend attributes. ----------------------------------------------------------
 // An axis of a mesh or, if `size` is not 0, one of the parts into which the axis is divided. The

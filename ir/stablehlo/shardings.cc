@@ -76,8 +76,8 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
   } else {
     CutMesh();
   }
-  place_of_.assign(device_ids_.size(), -1);
-  for (size_t place = 0; place < device_ids_.size(); ++place) place_of_[device_ids_[place]] = place;
+  position_of_.assign(device_ids_.size(), -1);
+  for (size_t i = 0; i < device_ids_.size(); ++i) position_of_[device_ids_[i]] = i;
 }
 
 void Shardings::CheckDeclaredMesh(std::string_view what, DeclaredMesh* declared) {
@@ -267,9 +267,9 @@ void Shardings::CutMesh() {
   mesh_ = std::move(finer);
 }
 
-int64_t Shardings::PlaceOf(int64_t device) const {
+int64_t Shardings::PositionOf(int64_t device) const {
   if (device < 0 || device >= mesh_.num_devices()) return -1;
-  return device_ids_.empty() ? device : place_of_[device];
+  return device_ids_.empty() ? device : position_of_[device];
 }
 
 const Shardings::DeclaredMesh& Shardings::MeshNamed(std::string_view name,

@@ -68,11 +68,11 @@ class Shardings {
   // Returns the axes that replica groups name. They are axes of some mesh.
   AxisList GroupAxes(uint32_t attr, std::string_view what) const;
 
-  // Returns the ids of the mesh's devices in row-major order; empty if each device is at its own
-  // place.
+  // Returns the ids of the mesh's devices in row-major order, or an empty list if the ids are 0, 1,
+  // 2, ... in this order.
   const std::vector<int64_t>& device_ids() const { return device_ids_; }
-  // Returns the place of a device in the mesh, or -1 if it is not there.
-  int64_t PlaceOf(int64_t device) const;
+  // Returns the row-major position of a device in the mesh, or -1 if the mesh does not have it.
+  int64_t PositionOf(int64_t device) const;
   int64_t num_replicas() const { return num_replicas_; }
   // Returns the axes of the program's mesh with exactly this position, major to minor; nullopt if
   // there are none.
@@ -125,7 +125,7 @@ class Shardings {
   const Artifact& a_;
   std::map<std::string, DeclaredMesh, std::less<>> declared_;
   Mesh mesh_;
-  std::vector<int64_t> device_ids_, place_of_;
+  std::vector<int64_t> device_ids_, position_of_;
   int64_t num_replicas_ = 1;
   std::optional<int64_t> num_partitions_;  // set if the artifact says so
   mutable std::map<std::string_view, TiledSharding> tiled_by_text_;
