@@ -124,7 +124,7 @@ class NanFinder {
         fn_(OrThrow(ir::DropRules(ir::DropEffects(traced.program.entry)), site)) {}
 
   [[noreturn]] void Throw() const {
-    const std::vector<Array> first = Run(ir::FirstNanFunction(*fn_));
+    const std::vector<Array> first = Run(ir::FirstNanSearch(*fn_));
     const int op = first[0].item<int>(site_), param = first[1].item<int>(site_);
     if (op >= 0) ThrowForOp(op);
     const auto& names = traced_.program.in_names;

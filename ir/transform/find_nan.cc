@@ -1,5 +1,6 @@
-// Adds the search for NaNs to a function: in its results, and in the results of each of its ops.
-// The client runs these functions for debug_nans (client/trace/debug.cc).
+// Makes functions that search for NaNs. WithNanFlag looks only at a function's results;
+// FirstNanSearch also looks at its params and at the results of each op. The client runs these
+// functions for debug_nans (client/trace/debug.cc).
 #include <numeric>
 #include <utility>
 
@@ -10,7 +11,8 @@
 namespace tessera::ir {
 namespace {
 
-// Returns whether any element is a NaN, or an absent value for dtypes without NaN.
+// Returns a bool scalar: whether any element of x is a NaN. If x's dtype has no NaN, returns an
+// absent value.
 Value HasNan(Value x) {
   if (!IsInexact(x.dtype())) return {};
   const Value numbers =
@@ -47,20 +49,22 @@ FunctionRef WithNanFlag(const Function& f) {
 // Copies f op by op and keeps, for each value, whether it has a NaN. An op is to blame if a result
 // has a NaN and no operand has one. The search is itself a function of ops, so it runs where f runs
 // and only two numbers come back.
-FunctionRef FirstNanFunction(const Function& f) {
+FunctionRef FirstNanSearch(const Function& f) {
   Builder b(f.scope, f.name);
   const Value none = Constant(b, DType::kS32, -1);
-  const auto first_of = [&](Value first, Value flag, size_t index) {
+  // Returns `index` if `flag` is true and `first`, the first index so far, is none. Otherwise
+  // returns `first`.
+  const auto updated_first = [&](Value first, Value flag, size_t index) {
     if (!flag) return first;
-    const Value here = Constant(b, DType::kS32, static_cast<double>(index));
+    const Value this_index = Constant(b, DType::kS32, static_cast<double>(index));
     const Value is_first = And(Compare(first, none, "EQ"), flag);
-    return Select(is_first, here, first);
+    return Select(is_first, this_index, first);
   };
   std::vector<Value> env = AddParams(b, f), flags;
   Value first_op = none, first_param = none;
   for (size_t i = 0; i < env.size(); ++i) {
     flags.push_back(HasNan(env[i]));
-    first_param = first_of(first_param, flags[i], i);
+    first_param = updated_first(first_param, flags[i], i);
   }
   env.resize(f.types.size());
   flags.resize(f.types.size());
@@ -76,7 +80,7 @@ FunctionRef FirstNanFunction(const Function& f) {
     Value has_nan = AnyOf(flags, op.results);
     const Value operand_has_nan = AnyOf(flags, op.operands);
     if (has_nan && operand_has_nan) has_nan = And(has_nan, Not(operand_has_nan));
-    first_op = first_of(first_op, has_nan, i);
+    first_op = updated_first(first_op, has_nan, i);
   }
   return b.Build({first_op, first_param});
 }

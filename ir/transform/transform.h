@@ -87,7 +87,7 @@ FunctionRef WithNanFlag(const Function& f);
 // Returns a function from f's params to two s32 scalars. The first is the index of the first op of
 // f that makes a NaN: one of its results has a NaN although no operand has. The second is the index
 // of the first param with a NaN. Each is -1 if there is none. An op with regions counts as one op.
-FunctionRef FirstNanFunction(const Function& f);
+FunctionRef FirstNanSearch(const Function& f);
 // Returns the same body typed in another scope (axes that become Manual, check_vma). The types of
 // all ops are inferred anew from the given param types.
 absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope,
