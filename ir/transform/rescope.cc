@@ -1,7 +1,7 @@
-// Infers the types of a body again in another scope, including its regions. Each param of a region
-// keeps its relation to its operand; the types of derivative rules follow from the op's rule
-// `rule_params`. Computations of scalars do not depend on the scope and stay as they are.
-// MapComputation uses Rescope to apply a computation to whole arrays.
+// Infers the types of a function again in another scope, also in the regions of its ops. A region's
+// params get their new types from the operands that they stand for. In a derivative rule they get
+// them from the op's function `rule_params`. Computations of scalars do not depend on the scope and
+// stay as they are. MapComputation uses Rescope to apply a computation to whole arrays.
 #include <algorithm>
 #include <utility>
 
@@ -19,32 +19,34 @@ namespace {
 
 FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Type>& params);
 
-// Returns the scope of a region whose owner moves from `from` to `to`. An axis that the region
-// itself made Manual stays Manual.
-Scope RegionScope(const Scope& region, const Scope& from, const Scope& to) {
+// Returns the new scope of a region that has the scope `old_scope`, when the function around it
+// moves from the scope `from` to the scope `to`. An axis that the region itself made Manual stays
+// Manual.
+Scope NewRegionScope(const Scope& old_scope, const Scope& from, const Scope& to) {
   Scope out = to;
   for (MeshAxis& a : out.mesh.axes)
-    if (region.mesh.Has(a.name) && from.mesh.Has(a.name) &&
-        region.mesh.TypeOf(a.name) != from.mesh.TypeOf(a.name))
-      a.type = region.mesh.TypeOf(a.name);
-  if (region.check_vma != from.check_vma) out.check_vma = region.check_vma;
+    if (old_scope.mesh.Has(a.name) && from.mesh.Has(a.name) &&
+        old_scope.mesh.TypeOf(a.name) != from.mesh.TypeOf(a.name))
+      a.type = old_scope.mesh.TypeOf(a.name);
+  if (old_scope.check_vma != from.check_vma) out.check_vma = old_scope.check_vma;
   return out;
 }
 
-// Returns the type of a region param. It has the old shape and those shardings whose axes are still
-// Explicit. The manual axes type is that of the new operand, plus the old states along axes that
-// the region itself made Manual.
-Type RegionParam(const Type& old, const Scope& region, const Scope& from, const Type& operand,
-                 const Scope& region_to) {
+// Returns the new type of a region's param that has the type `old`, when the region's scope changes
+// from `old_scope` to `new_scope` and the function around it had the scope `from`. The type has the
+// old shape and those shardings whose axes are still Explicit. Its varying, unreduced and reduced
+// axes are those of the new operand, and those of `old` that the region itself made Manual.
+Type NewParamType(const Type& old, const Scope& old_scope, const Scope& new_scope,
+                  const Scope& from, const Type& operand) {
   Type t = old;
   for (AxisList& axes : t.sharding)
     std::erase_if(axes, [&](const std::string& a) {
-      return !region_to.mesh.Has(a) || region_to.mesh.TypeOf(a) != AxisType::kExplicit;
+      return !new_scope.mesh.Has(a) || new_scope.mesh.TypeOf(a) != AxisType::kExplicit;
     });
   auto states = [&](const AxisSet& was, const AxisSet& now) {
     AxisSet out = now;
     for (const std::string& a : was)
-      if (region.mesh.IsManual(a) && !from.mesh.IsManual(a)) out.insert(a);
+      if (old_scope.mesh.IsManual(a) && !from.mesh.IsManual(a)) out.insert(a);
     return out;
   };
   t.varying = states(old.varying, operand.varying);
@@ -62,14 +64,14 @@ std::vector<FunctionRef> RescopedRegions(const Function& f, const Op& op, const 
   std::vector<FunctionRef> out = op.regions;
   for (size_t k = 0; k < op.regions.size(); ++k) {
     const Function& region = *op.regions[k];
-    const Scope scope = RegionScope(region.scope, f.scope, to);
+    const Scope scope = NewRegionScope(region.scope, f.scope, to);
     std::vector<Type> params = region.param_types();
     if (op.def->RoleOf(k) == RegionRole::kRule)
       params = op.def->rule_params({*op.def, to, types, op.attrs, out}, k);
     else if (op.def->data_flow)
       for (const DataFlowEdge& edge : flow.regions[k].operands)
         params[edge.inner] =
-            RegionParam(params[edge.inner], region.scope, f.scope, in[edge.outer].type(), scope);
+            NewParamType(params[edge.inner], region.scope, scope, f.scope, in[edge.outer].type());
     out[k] = Rescoped(region, scope, params);
   }
   return out;
@@ -96,9 +98,10 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
     SiteScope site(b, f.sites[i]);
     std::vector<Value> in = ElementsAt(env, op.operands);
     // Operands may disagree along axes that have become Manual: insert the implicit casts of ops.h.
-    const bool casts = !op.def->has_planned_regions() && op.def->family != Family::kCollective &&
-                       op.def->family != Family::kCast;
-    if (casts && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));
+    const bool is_ordinary = !op.def->has_planned_regions() &&
+                             op.def->family != Family::kCollective &&
+                             op.def->family != Family::kCast;
+    if (is_ordinary && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));
     const std::vector<Value> out = b.Emit(*op.def, in, op.attrs, RescopedRegions(f, op, scope, in));
     for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
   }
