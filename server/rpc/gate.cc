@@ -292,10 +292,10 @@ int64_t Gate::calls_open(const std::string& tenant) const {
   return found == buckets_.end() ? 0 : found->second.open;
 }
 
-void Gate::CancelInvalidCalls() {
+void Gate::CancelCallsWithInvalidTokens() {
   if (options_.tokens == nullptr) return;
   const absl::Time now = clock_->Wall();
-  std::vector<std::shared_ptr<Call>> invalid_calls;
+  std::vector<std::shared_ptr<Call>> to_cancel;
   {
     absl::MutexLock lock(&mu_);
     std::map<std::string, bool> is_valid;  // by token name
@@ -303,10 +303,10 @@ void Gate::CancelInvalidCalls() {
       if (call->token_name.empty()) continue;
       const auto [known, first] = is_valid.try_emplace(call->token_name, true);
       if (first) known->second = CheckToken(call->token_name, now).ok();
-      if (!known->second) invalid_calls.push_back(call);
+      if (!known->second) to_cancel.push_back(call);
     }
   }
-  for (const std::shared_ptr<Call>& call : invalid_calls) Cancel(*call);
+  for (const std::shared_ptr<Call>& call : to_cancel) Cancel(*call);
 }
 
 void Gate::Cancel(Call& call) {
@@ -336,7 +336,7 @@ void Gate::Run() {
       absl::MutexLock lock(&mu_);
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), kSweepEvery)) break;
     }
-    CancelInvalidCalls();
+    CancelCallsWithInvalidTokens();
     if (clock_->Steady() < next_flush) continue;
     FlushTokens();
     next_flush = clock_->Steady() + kFlushEvery;

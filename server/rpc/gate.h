@@ -65,9 +65,9 @@ class Gate {
   // because the token may have become invalid since the stream began.
   absl::Status AdmitAnother(const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Cancels the open calls of tokens that are no longer valid.  Called when a token is revoked. The
+  // Cancels the open calls whose tokens are no longer valid.  Called when a token is revoked. The
   // gate's thread also calls it every few seconds, for tokens that have expired.
-  void CancelInvalidCalls() ABSL_LOCKS_EXCLUDED(mu_);
+  void CancelCallsWithInvalidTokens() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns an interceptor for the server's builder.  It tells the gate when calls begin and end.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallInterceptor();

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kPageDefault = 100;
 constexpr int kPageMax = 1000;
-// The scope of page tokens. All callers who may list the tokens have the same list.
+// The scope of the page tokens of ListTokens. The scope has no tenant, because every caller who may
+// call ListTokens gets the same list.
 constexpr char kListScope[] = "ListTokensRequest";
 
 absl::StatusOr<core::TokenStore*> TokenStoreOf(Gate& gate) {
@@ -91,7 +92,7 @@ absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::
   TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokenStoreOf(gate));
   const absl::StatusOr<core::TokenInfo> info = tokens->Revoke(request.name());
   // The token is revoked even if writing the file failed, so its calls are cancelled in any case.
-  gate.CancelInvalidCalls();
+  gate.CancelCallsWithInvalidTokens();
   TESSERA_RETURN_IF_ERROR(info);
   TESSERA_LOG(INFO) << "token revoked" << Field("token", info->name);
   *response = ToProto(*info);
