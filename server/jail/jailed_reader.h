@@ -16,8 +16,8 @@
 
 namespace tessera::server::jail {
 
-// The parent's side, in the coordinator's process. Thread-safe. Every call may also return the
-// errors of Pool::Call.
+// The coordinator's side: reads, inspects and plans programs by requests to jailed processes.
+// Thread-safe. Every call may also return the errors of Pool::Call.
 class JailedReader final : public core::ProgramReader {
  public:
   JailedReader(PoolOptions options, const ir::Limits& limits)

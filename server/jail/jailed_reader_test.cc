@@ -119,7 +119,7 @@ TEST(Jail, ReadsAndInspectsLikeTheCoordinatorsOwnProcess) {
     ASSERT_EQ(there.status(), here.status());
     if (here.ok()) {
       EXPECT_EQ(ir::PrintProgram(*there), ir::PrintProgram(*here));
-      EXPECT_EQ(ir::AnnotationHash(*there), ir::AnnotationHash(*here)) << "the sites, too";
+      EXPECT_EQ(ir::AnnotationHash(*there), ir::AnnotationHash(*here)) << "the call sites differ";
     }
     const auto described = jailed.Inspect("a", source, absl::InfiniteFuture());
     const auto described_here = ir::serial::InspectSource(source, {});
@@ -231,12 +231,12 @@ TEST(Jail, AProgramThatEndsItsProcessTwiceIsRefused) {
   JailedReader jailed(std::move(options), {});
   EXPECT_THAT(jailed.Plan(RequestOf("crash")),
               ReasonIs("INTERNAL", AllOf(HasSubstr("plan crash: "), HasSubstr("report"))));
-  EXPECT_THAT(jailed.Plan(RequestOf("step")), IsOk()) << "once is no reason";
+  EXPECT_THAT(jailed.Plan(RequestOf("step")), IsOk()) << "refused after only one crash";
   EXPECT_THAT(jailed.Plan(RequestOf("crash")), ReasonIs("INTERNAL"));
   for (const char* const name : {"crash", "step"})
     EXPECT_THAT(jailed.Plan(RequestOf(name)),
                 ReasonIs("PROGRAM_QUARANTINED", HasSubstr("refused for another 59m")));
-  EXPECT_THAT(jailed.Plan(RequestOf("step", "b")), IsOk()) << "of another tenant";
+  EXPECT_THAT(jailed.Plan(RequestOf("step", "b")), IsOk()) << "refused for another tenant, too";
   core::PlanRequest other = RequestOf("step");
   other.program =
       ParsedProgram("mesh (data=2)\nfunc main(%x: f32[8]) -> (f32[8]) {\n  return %x\n}\n");
@@ -288,7 +288,7 @@ TEST(Jail, AProcessServesOneTenant) {
     for (const char* const tenant : {"a", "b", "c"}) {
       TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan plan, jailed.Plan(RequestOf("who", tenant)));
       const auto [at, is_new] = process_of.emplace(tenant, plan.explain_text);
-      EXPECT_EQ(at->second, plan.explain_text) << "each keeps its own";
+      EXPECT_EQ(at->second, plan.explain_text) << "another process served the tenant before";
       EXPECT_EQ(is_new, round == 0);
     }
   }
