@@ -48,21 +48,21 @@ class Lowering {
     std::vector<llvm::IntrinsicInst*> calls;
     for (llvm::Instruction& instruction : llvm::instructions(*old_function_))
       if (auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction)) {
-        coroutine_ = coroutine_ || IsSuspensionPoint(*call);
+        is_coroutine_ = is_coroutine_ || IsSuspensionPoint(*call);
         calls.push_back(call);
       }
     MakeFunction();
     uint32_t site = 0;
     for (llvm::IntrinsicInst* call : calls) TESSERA_RETURN_IF_ERROR(Replace(call, &site));
-    CheckAccesses();
+    EmitAccessChecks();
     ReplaceShared();
     FinishReturns();
     return absl::OkStatus();
   }
 
  private:
-  // Makes the new function with the old one's body. The new function reads its arguments from
-  // `args`.
+  // Makes the new function, which has the old function's body and two params: the SimtThread, and
+  // an array from which it loads the arguments of the old function.
   void MakeFunction() {
     llvm::Type* const pointer = b_.getPtrTy();
     Function* const fn =
@@ -76,7 +76,7 @@ class Lowering {
     BasicBlock* const body = &old_function_->getEntryBlock();
     fn->splice(fn->end(), old_function_);
     b_.SetInsertPoint(entry);
-    if (coroutine_) BeginCoroutine();
+    if (is_coroutine_) BeginCoroutine();
     for (llvm::Argument& arg : old_function_->args()) {
       Value* const at = b_.CreateConstGEP1_64(b_.getInt64Ty(), fn->getArg(1), arg.getArgNo());
       arg.replaceAllUsesWith(b_.CreateIntToPtr(b_.CreateLoad(b_.getInt64Ty(), at), arg.getType()));
@@ -96,14 +96,14 @@ class Lowering {
         llvm::FunctionType::get(b_.getPtrTy(), {b_.getPtrTy(), b_.getInt64Ty()}, false), allocate,
         {thread_, bytes});
     handle_ = b_.CreateIntrinsic(llvm::Intrinsic::coro_begin, {}, {id_, memory});
-    // The blocks in which the function leaves for good (cleanup), and in which it leaves to wait
-    // (leave).
+    // The coroutine returns to its caller in `suspend`. When the coroutine is destroyed, `cleanup`
+    // runs before.
     cleanup_ = BasicBlock::Create(b_.getContext(), "cleanup", new_function_);
-    leave_ = BasicBlock::Create(b_.getContext(), "leave", new_function_);
+    suspend_ = BasicBlock::Create(b_.getContext(), "suspend", new_function_);
     llvm::IRBuilder<> exit_builder(cleanup_);
     exit_builder.CreateIntrinsic(llvm::Intrinsic::coro_free, {}, {id_, handle_});
-    exit_builder.CreateBr(leave_);
-    exit_builder.SetInsertPoint(leave_);
+    exit_builder.CreateBr(suspend_);
+    exit_builder.SetInsertPoint(suspend_);
     exit_builder.CreateIntrinsic(llvm::Intrinsic::coro_end, {},
                                  {handle_, exit_builder.getFalse(),
                                   llvm::ConstantTokenNone::get(exit_builder.getContext())});
@@ -122,20 +122,20 @@ class Lowering {
   // is an error, since ignoring it would make the emulator more lenient than a GPU.
   absl::Status Replace(llvm::IntrinsicInst* call, uint32_t* site) {
     b_.SetInsertPoint(call);
-    const auto replaced = [&](Value* by) {
+    const auto replace_by = [&](Value* by) {
       call->replaceAllUsesWith(by);
       call->eraseFromParent();
       return absl::OkStatus();
     };
     switch (call->getIntrinsicID()) {
       case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x:
-        return replaced(ReadWord(offsetof(SimtThread, thread)));
+        return replace_by(ReadWord(offsetof(SimtThread, thread)));
       case llvm::Intrinsic::nvvm_read_ptx_sreg_tid_y:
-        return replaced(ReadWord(offsetof(SimtThread, thread) + 4));
+        return replace_by(ReadWord(offsetof(SimtThread, thread) + 4));
       case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x:
-        return replaced(ReadWord(offsetof(SimtThread, block)));
+        return replace_by(ReadWord(offsetof(SimtThread, block)));
       case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y:
-        return replaced(ReadWord(offsetof(SimtThread, block) + 4));
+        return replace_by(ReadWord(offsetof(SimtThread, block) + 4));
       case llvm::Intrinsic::nvvm_membar_gl:
         // A fence has no effect, because threads run one at a time.
         call->eraseFromParent();
@@ -148,7 +148,7 @@ class Lowering {
         WriteWord(offsetof(SimtThread, word), call->getArgOperand(1));
         WriteWord(offsetof(SimtThread, lane_mask), call->getArgOperand(2));
         EmitWait(call, SimtThread::kShuffle, (*site)++);
-        return replaced(ReadWord(offsetof(SimtThread, word)));
+        return replace_by(ReadWord(offsetof(SimtThread, word)));
       }
       default:
         break;
@@ -173,14 +173,15 @@ class Lowering {
     Value* const state =
         b_.CreateIntrinsic(llvm::Intrinsic::coro_suspend, {},
                            {llvm::ConstantTokenNone::get(b_.getContext()), b_.getInt1(final)});
-    llvm::SwitchInst* const next = b_.CreateSwitch(state, leave_, 2);
+    llvm::SwitchInst* const next = b_.CreateSwitch(state, suspend_, 2);
     next->addCase(b_.getInt8(0), after);
     next->addCase(b_.getInt8(1), cleanup_);
     b_.SetInsertPoint(at);
   }
 
-  // Checks every access to global memory, except accesses to variables of the module.
-  void CheckAccesses() {
+  // Emits a check before every access to global memory, except accesses to variables of the module.
+  // The check calls SimtThread::access, which returns the address that is accessed.
+  void EmitAccessChecks() {
     std::vector<llvm::Instruction*> accesses;
     for (llvm::Instruction& instruction : llvm::instructions(*new_function_)) {
       const Value* const address = llvm::getLoadStorePointerOperand(&instruction);
@@ -199,14 +200,14 @@ class Lowering {
       b_.SetInsertPoint(instruction);
       Value* const address = instruction->getOperand(operand);
       Value* const check = b_.CreateLoad(b_.getPtrTy(), FieldAddress(offsetof(SimtThread, access)));
-      Value* const allowed = b_.CreateCall(
+      Value* const checked_address = b_.CreateCall(
           llvm::FunctionType::get(b_.getPtrTy(),
                                   {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty(), b_.getInt64Ty()},
                                   /*isVarArg=*/false),
           check,
           {thread_, b_.CreateAddrSpaceCast(address, b_.getPtrTy()), b_.getInt64(bytes),
            b_.getInt64(2 * align + (store != nullptr))});
-      instruction->setOperand(operand, b_.CreateAddrSpaceCast(allowed, address->getType()));
+      instruction->setOperand(operand, b_.CreateAddrSpaceCast(checked_address, address->getType()));
     }
   }
 
@@ -261,7 +262,7 @@ class Lowering {
         returns.push_back(ret);
     for (llvm::ReturnInst* ret : returns) {
       b_.SetInsertPoint(ret);
-      if (coroutine_) {
+      if (is_coroutine_) {
         EmitSuspend(ret, /*final=*/true);
         // A coroutine that is done is not resumed.
         b_.CreateUnreachable();
@@ -277,16 +278,17 @@ class Lowering {
   llvm::IRBuilder<> b_;
   Function* new_function_ = nullptr;
   Value* thread_ = nullptr;
-  bool coroutine_ = false;
+  bool is_coroutine_ = false;
   Value* id_ = nullptr;
   Value* handle_ = nullptr;
   BasicBlock* cleanup_ = nullptr;
-  BasicBlock* leave_ = nullptr;
+  BasicBlock* suspend_ = nullptr;
 };
 
 void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
   Analyses analyses(machine);
-  // The module is already simplified, so these passes need only split the coroutines.
+  // The passes split the coroutines and simplify what the split leaves. The rest of the module is
+  // simplified already.
   llvm::ModulePassManager passes;
   passes.addPass(llvm::CoroEarlyPass());
   passes.addPass(
@@ -300,8 +302,8 @@ void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
 }  // namespace
 
 // Lowers every kernel of the module and adds the table of entries. The old functions and the shared
-// array are erased only at the end, after everything that named them. The module is verified before
-// the coroutines are split, because the passes crash on malformed code.
+// array are erased only at the end, when nothing refers to them any more. The module is verified
+// before the coroutines are split, because the passes crash on malformed code.
 absl::Status LowerForSimt(llvm::TargetMachine* machine, llvm::Module* module) {
   std::vector<Function*> kernels;
   for (Function& function : *module)
