@@ -24,8 +24,8 @@ struct BuildOptions {
   // null, the backend has no such routine, and the host evaluates sorts.
   std::function<int64_t(const SortShape& shape)> sort_scratch_bytes;
   // Returns whether the backend's collectives reduce `dtype` by `reduce`. If null, they reduce
-  // every dtype by every kind. If they do not reduce a dtype, the blocks are gathered and a kernel
-  // reduces them.
+  // every dtype by every kind. If they do not reduce a dtype, the blocks are exchanged unreduced,
+  // and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
   // Returns whether the backend runs a scan of this size as a kernel. If null, the backend has no
   // code for kernels that scan. All other scans are left to the host.

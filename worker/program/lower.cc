@@ -64,7 +64,7 @@ int Lowerer::NewValue(ir::DType dtype, int64_t elements) {
   const Carrier carrier = CarrierOf(dtype);
   Value value;
   value.dtype = carrier.dtype;
-  value.elements = elements * carrier.per_element;
+  value.elements = elements * carrier.carriers_per_element;
   out_.values.push_back(std::move(value));
   return static_cast<int>(out_.values.size()) - 1;
 }
@@ -323,7 +323,7 @@ void Lowerer::AddFill(const OpContext& ctx, const ir::IndexPiece& piece, int rea
 ir::Type Lowerer::AddCarrierDim(const ir::Type& out, ir::IndexMap* map) {
   const Carrier carrier = CarrierOf(out.dtype);
   ir::Type slot_type = ir::MakeType(carrier.dtype, out.shape);
-  const int64_t n = carrier.per_element;
+  const int64_t n = carrier.carriers_per_element;
   if (n == 1) return slot_type;
   slot_type.shape.push_back(n);
   if (map->indexes_complex_parts) return slot_type;
@@ -356,7 +356,7 @@ std::optional<std::vector<int>> Lowerer::LowerSort(const OpContext& ctx) {
   const Dims& shape = ctx.in(0).shape;
   SortShape sort;
   sort.n = shape[rule.dimension];
-  if (!options_.sort_scratch_bytes || sort.n > SortShape::kRowMax) return std::nullopt;
+  if (options_.sort_scratch_bytes == nullptr || sort.n > SortShape::kRowMax) return std::nullopt;
   sort.outer = ElementsBefore(shape, rule.dimension);
   sort.inner = ElementsFrom(shape, rule.dimension) / sort.n;
   sort.kept = rule.kept.value_or(sort.n);

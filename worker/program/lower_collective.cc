@@ -20,13 +20,14 @@ View BlocksInPlace(int64_t pre, int64_t n, int64_t post) {
 
 }  // namespace
 
-Lowerer::Packing Lowerer::PackingOf(const OpContext& ctx, int64_t n, int64_t per_element) {
+Lowerer::Packing Lowerer::PackingOf(const OpContext& ctx, int64_t n, int64_t carriers_per_element) {
   const Dims& x = ctx.in(0).shape;
   const auto chunks_view = [&](int64_t dim) {  // n chunks along the dim
-    return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) * per_element / n);
+    return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) * carriers_per_element / n);
   };
-  const auto concat_view = [n, per_element](const Dims& block, int64_t dim) {
-    return BlocksInPlace(ElementsBefore(block, dim), n, ElementsFrom(block, dim) * per_element);
+  const auto concat_view = [n, carriers_per_element](const Dims& block, int64_t dim) {
+    return BlocksInPlace(ElementsBefore(block, dim), n,
+                         ElementsFrom(block, dim) * carriers_per_element);
   };
   switch (ctx.def().collective) {
     case CollectiveKind::kAllGather:
@@ -54,7 +55,7 @@ int Lowerer::AddView(int operand, const View& view) {
 
 // Lowers a collective to at most one exchange. A group of one device needs none, unless the kind
 // has pairs (kPermute). If the backend's collectives cannot reduce the dtype, the exchange only
-// gathers and a kernel reduces.
+// moves the blocks and a kernel reduces them.
 std::vector<int> Lowerer::LowerCollective(const OpContext& ctx) {
   const ir::AxisList& axes = ctx.op.attrs.Strings("axes");
   const CollectiveKind kind = ctx.def().collective;
@@ -74,8 +75,8 @@ std::vector<int> Lowerer::LowerCollective(const OpContext& ctx) {
   step.group_size = static_cast<int>(n);
   const Carrier carrier = CarrierOf(ctx.in(0).dtype);
   step.dtype = carrier.dtype;
-  step.elements = ctx.in(0).num_elements() * carrier.per_element;
-  const Packing packing = PackingOf(ctx, n, carrier.per_element);
+  step.elements = ctx.in(0).num_elements() * carrier.carriers_per_element;
+  const Packing packing = PackingOf(ctx, n, carrier.carriers_per_element);
   int in = ctx.operands[0];
   if (packing.pack) {
     in = AddView(in, *packing.pack);
@@ -86,9 +87,9 @@ std::vector<int> Lowerer::LowerCollective(const OpContext& ctx) {
     for (size_t i = 0; i + 1 < perm.size(); i += 2)
       step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
   }
-  if (ir::InfoOf(kind).combines && options_.has_reduction &&
+  if (ir::InfoOf(kind).combines && options_.has_reduction != nullptr &&
       !options_.has_reduction(step.reduce, step.dtype)) {
-    return LowerByGathering(in, std::move(step));
+    return LowerToExchangeAndReduction(in, std::move(step));
   }
   const bool has_block_per_device = ir::InfoOf(kind).out == ir::BlockCount::kEach;
   int out = NewValue(step.dtype, has_block_per_device ? step.elements * n : step.elements);
@@ -97,9 +98,9 @@ std::vector<int> Lowerer::LowerCollective(const OpContext& ctx) {
   return {out};
 }
 
-// Does an all_reduce by an all_gather followed by a reduction in the order of the group, and a
-// reduce_scatter by an all_to_all followed by such a reduction.
-std::vector<int> Lowerer::LowerByGathering(int in, CollectiveStep step) {
+// Lowers an all_reduce to an all_gather and a reduction of the gathered blocks in the order of the
+// group. Lowers a reduce_scatter to an all_to_all and such a reduction.
+std::vector<int> Lowerer::LowerToExchangeAndReduction(int in, CollectiveStep step) {
   ReduceItem reduce;
   reduce.kind = step.reduce;
   reduce.box = {step.elements, step.group_size};

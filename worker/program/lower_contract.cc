@@ -45,8 +45,8 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const OpContext& ctx) {
   const bool no_reuse = NumElements(item.m) == 1 && NumElements(item.n) == 1 && !item.batch.empty();
   const auto has_matmul = [&](ir::DType from, ir::DType to) {
     const bool small = to == ir::DType::kF32 && num_dims < kGroupDimsMax && IsSmallMatmul(item);
-    return options_.has_matmul && options_.has_matmul(from, to) && !small && !single_product &&
-           !no_reuse;
+    return options_.has_matmul != nullptr && options_.has_matmul(from, to) && !small &&
+           !single_product && !no_reuse;
   };
   const ir::DType from = in[0].dtype, to = out[0].dtype;
   const ir::DType wide_from = ir::ComputeDType(from), wide_to = ir::ComputeDType(to);

@@ -17,7 +17,7 @@ constexpr int64_t kScannedWeight = 16;
 }  // namespace
 
 bool Lowerer::HasScan(const OpContext& ctx) const {
-  if (!options_.has_scan) return false;
+  if (options_.has_scan == nullptr) return false;
   const ir::ScanSize size = ir::ScanSizeOf(ctx.f, ctx.op);
   return ir::HasCode(size) && options_.has_scan(size);
 }
@@ -63,7 +63,7 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const OpContext& ctx) {
   const std::vector<ir::Type> in = ctx.in_types();
   ir::ScatterMap map =
       ctx.def().scatter_map({ctx.def(), ctx.f.scope, in, ctx.op.attrs, ctx.op.regions});
-  AddCarrierDim(carrier.per_element, &map);
+  AddCarrierDim(carrier.carriers_per_element, &map);
   if (map.num_parallel == static_cast<int>(map.shape.size())) {  // a scan needs a dim to scan
     map.shape.push_back(1);
     map.read.push_back(0);

@@ -140,10 +140,10 @@ class Lowerer {
   struct Packing {
     std::optional<View> pack, unpack;
   };
-  static Packing PackingOf(const OpContext& ctx, int64_t n, int64_t per_element);
+  static Packing PackingOf(const OpContext& ctx, int64_t n, int64_t carriers_per_element);
   int AddView(int operand, const View& view);
   std::vector<int> LowerCollective(const OpContext& ctx);
-  std::vector<int> LowerByGathering(int in, CollectiveStep step);
+  std::vector<int> LowerToExchangeAndReduction(int in, CollectiveStep step);
 
   // ---- lower_control.cc: calls, branches and loops. ----
 

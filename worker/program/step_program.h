@@ -44,11 +44,11 @@ struct LoopStride {
 };
 
 // How elements of a dtype lie in slots, which have only computable dtypes: each element is stored
-// as `per_element` elements of `dtype`. A dtype without kernels is moved as a dtype that has
-// kernels. A complex number is a pair of floats, and complex sums add such pairs.
+// as `carriers_per_element` elements of `dtype`. A dtype without kernels is moved as a dtype that
+// has kernels. A complex number is a pair of floats, and complex sums add such pairs.
 struct Carrier {
   ir::DType dtype = ir::DType::kF32;
-  int64_t per_element = 1;
+  int64_t carriers_per_element = 1;
 };
 Carrier CarrierOf(ir::DType dtype);
 

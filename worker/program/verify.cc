@@ -134,8 +134,8 @@ class Verifier {
   absl::Status CheckSlotType(int slot, const ir::Type& type, bool write,
                              const std::vector<int>& loops) const {
     const Carrier carrier = CarrierOf(type.dtype);
-    return CheckSlotElements(slot, carrier.dtype, type.num_elements() * carrier.per_element, write,
-                             loops);
+    return CheckSlotElements(slot, carrier.dtype,
+                             type.num_elements() * carrier.carriers_per_element, write, loops);
   }
 
   // Returns whether the slots overlap in the same iteration. Two slots of which one moves with
