@@ -93,11 +93,11 @@ class StoreClient final : public store::Store::Listener {
     store_->Listen(this);
   }
   ~StoreClient() override { store_->Listen(nullptr); }
-  void DurableThrough(uint64_t commit) override {
+  void OnDurable(uint64_t commit) override {
     absl::MutexLock lock(&mu_);
     durable_ = commit;
   }
-  void CommitsFailed(absl::Status why) override { TESSERA_CHECK(false) << why; }
+  void OnCommitsFailed(absl::Status why) override { TESSERA_CHECK(false) << why; }
   void Commit() {
     absl::MutexLock lock(&mu_);
     const uint64_t commit = ++last_commit_;

@@ -80,7 +80,7 @@ RULES = [
      "session.lease_until = now_;"),
     ("inventory-not-compared", "restore.cc", "if (a.state == ArrayState::kReady || (scheduled",
      "if ((scheduled"),
-    ("answer-before-durable", "loop.cc", "if (last_commit <= durable_commit_ || TellsOfNoChange(reply))",
+    ("answer-before-durable", "loop.cc", "if (last_commit <= durable_commit_ || DependsOnNoCommit(reply))",
      "if (true)"),
     ("communicator-kept", "operations.cc", "if (op.generation != 0) order_.Retire(op.generation);",
      ""),

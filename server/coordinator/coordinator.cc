@@ -62,7 +62,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.life = store.life();
   config.durable = store.is_persistent();
   config.outage_grace = absl::Milliseconds(options.outage_grace_ms);
-  config.debug = observer != nullptr;  // only an embedded coordinator has no observer
+  config.wants_debug = observer != nullptr;  // only an embedded coordinator has no observer
   config.ticket_key = ticket_key;
   config.communicator_secret = Sha256Hex("communicators " + store.secret());
   return config;
@@ -135,15 +135,15 @@ void Coordinator::Stop() {
   store_->Listen(nullptr);
 }
 
-void Coordinator::DurableThrough(uint64_t commit) {
+void Coordinator::OnDurable(uint64_t commit) {
   RecordFlight(FlightKind::kDurable, "", commit);
-  driver_.DurableThrough(commit);
+  driver_.OnDurable(commit);
 }
 
-void Coordinator::CommitsFailed(absl::Status why) {
+void Coordinator::OnCommitsFailed(absl::Status why) {
   const bool fenced = KindOf(why) == ErrorKind::kStaleEpoch;
   RecordFlight(FlightKind::kCommitFails, ReasonOf(why));
-  driver_.CommitsFailed(why);
+  driver_.OnCommitsFailed(why);
   if (fenced && on_fenced_) on_fenced_();
 }
 

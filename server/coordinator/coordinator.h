@@ -136,8 +136,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
 
  private:
   // store::Store::Listener.
-  void DurableThrough(uint64_t commit) override;
-  void CommitsFailed(absl::Status why) override;
+  void OnDurable(uint64_t commit) override;
+  void OnCommitsFailed(absl::Status why) override;
 
   // Returns the body of the reply, or the reply's error. Aborts if the body has another type, which
   // only a bug of ours can cause.

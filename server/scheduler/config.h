@@ -28,8 +28,8 @@ struct Config {
   int64_t request_ids_max = 10'000;  // number of answers that are kept for a tenant (answers.h)
   core::Life life;                   // epoch and range of ids of this life of the coordinator
   bool durable = false;              // whether to write rows for the next life
-  bool debug = true;                 // whether the Debug lines of a step are read
-  bool notes = true;                 // whether the notes of a step are read
+  bool wants_debug = true;           // whether the Debug lines of a step are read
+  bool wants_notes = true;           // whether the notes of a step are read
   // The lease of a worker.
   absl::Duration lease = absl::Milliseconds(1500);
   // The period of heartbeats. Two missed heartbeats make a worker suspect.
@@ -46,7 +46,7 @@ struct Config {
   absl::Duration verdict_wait = absl::Milliseconds(1500);
   absl::Duration compile_timeout = absl::Seconds(120);  // time for executors to compile
   absl::Duration request_id_age = absl::Minutes(10);    // age at which an answer is dropped
-  // How long a reply waits for the disk to store the commits that the reply tells of. After this
+  // How long a reply waits for the disk to store the commits on which the reply depends. After this
   // time the disk counts as failing.
   absl::Duration store_answer = absl::Seconds(5);
   // The time for an upload to finish, and the lifetime of a ticket.

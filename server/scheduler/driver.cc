@@ -1,6 +1,6 @@
 // The threads around the state machine. The coordinator (server/coordinator/coordinator.h) calls
-// Call and Report with requests and reports. The store's thread calls DurableThrough and
-// CommitsFailed. The effects of each step go out as commands on the workers' links, as replies
+// Call and Report with requests and reports. The store's thread calls OnDurable and
+// OnCommitsFailed. The effects of each step go out as commands on the workers' links, as replies
 // through callbacks, as commits to the store, and as requests to the planner's threads.
 #include "server/scheduler/driver.h"
 
@@ -28,7 +28,7 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan)
     : options_(std::move(options)),
       clock_(clock),
       plan_(std::move(plan)),
-      stepper_(options_.config, /*notes=*/options_.observer != nullptr),
+      stepper_(options_.config, /*wants_notes=*/options_.observer != nullptr),
       inbox_(options_.events_max) {
   {
     absl::MutexLock lock(&mu_);
@@ -206,7 +206,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time arrived_at, const Clock
   RecordEvent(event);
   std::vector<Effect> effects = stepper_.Run(event, arrived_at, moment, durable_commit);
   const uint64_t last_commit = stepper_.state().last_commit;
-  const bool changes =
+  const bool acknowledges_change =
       options_.config.durable && (last_commit > before || AcknowledgesChange(event));
   if (!outbox_.empty())
     for (SendCommand& send : outbox_.Take(DurableCommit())) Send(send);
@@ -223,7 +223,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time arrived_at, const Clock
     }
   });
   if (timer != nullptr || !replies.empty())
-    Answer(replies, timer, last_commit, changes, moment.now);
+    SendReplies(replies, timer, last_commit, acknowledges_change, moment.now);
   stepper_.Recycle(std::move(effects));
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
@@ -352,8 +352,8 @@ void Driver::ApplyEffect(Effect& effect, uint64_t last_commit) {
   }
 }
 
-void Driver::Answer(const Replies& replies, const SetTimer* timer, uint64_t last_commit,
-                    bool changes, absl::Time now) {
+void Driver::SendReplies(const Replies& replies, const SetTimer* timer, uint64_t last_commit,
+                         bool acknowledges_change, absl::Time now) {
   absl::InlinedVector<std::pair<Done, Reply*>, 4> leaving;
   {
     absl::MutexLock lock(&mu_);
@@ -363,28 +363,28 @@ void Driver::Answer(const Replies& replies, const SetTimer* timer, uint64_t last
       inbox_.SetTimer(timer->when);
     }
     for (Reply* const reply : replies)
-      if (Done done = inbox_.Answer(*reply, last_commit, changes, now))
+      if (Done done = inbox_.PassOrHold(*reply, last_commit, acknowledges_change, now))
         leaving.emplace_back(std::move(done), reply);
   }
   for (auto& [done, reply] : leaving) done(std::move(*reply));
 }
 
-void Driver::DurableThrough(uint64_t commit) {
+void Driver::OnDurable(uint64_t commit) {
   std::vector<Inbox::Outgoing> out;
   {
     absl::MutexLock lock(&mu_);
-    out = inbox_.DurableThrough(commit);
+    out = inbox_.RecordDurable(commit);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
   // The Tick makes the runner send the commands that waited for these commits.
   if (commands_wait_) Post(Tick{});
 }
 
-void Driver::CommitsFailed(const absl::Status& why) {
+void Driver::OnCommitsFailed(const absl::Status& why) {
   std::vector<Inbox::Outgoing> out;
   {
     absl::MutexLock lock(&mu_);
-    out = inbox_.CommitsFailed(why);
+    out = inbox_.RecordFailure(why);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
 }

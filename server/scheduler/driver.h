@@ -42,7 +42,7 @@ struct DriverOptions {
   int64_t events_max = 100'000;
   int plan_threads = 0;  // at least 2; 0 means one per core, from 2 to 8
   // A function that begins to make a commit durable, and does not block. It is called on the
-  // runner. The store later calls DurableThrough or CommitsFailed with the outcome. Required if
+  // runner. The store later calls OnDurable or OnCommitsFailed with the outcome. Required if
   // config.durable is set.
   std::function<void(Commit)> commit = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; may be null
@@ -72,18 +72,18 @@ class Driver {
       const std::thread::id caller = std::this_thread::get_id();
       Reply reply;
       // Whether the reply came on the caller's thread, which processed the event itself.
-      bool here = false;
+      bool replied_here = false;
       absl::Notification replied;
     } waiting;
     Call(std::move(event), [&waiting](Reply reply) {
       waiting.reply = std::move(reply);
       if (std::this_thread::get_id() == waiting.caller) {
-        waiting.here = true;
+        waiting.replied_here = true;
       } else {
         waiting.replied.Notify();
       }
     });
-    if (!waiting.here) waiting.replied.WaitForNotification();
+    if (!waiting.replied_here) waiting.replied.WaitForNotification();
     return std::move(waiting.reply);
   }
   // Like Call, for an event with an end_request. The reply to the end_request goes to `ended`. If
@@ -113,9 +113,9 @@ class Driver {
   // other functions.
   void Restore(std::vector<RowChange> rows) { Post(scheduler::Restore{std::move(rows)}); }
   // The store calls this when all commits up to this number are durable (see Inbox).
-  void DurableThrough(uint64_t commit) ABSL_LOCKS_EXCLUDED(mu_);
-  // The store calls this when commits fail. They fail until the next DurableThrough.
-  void CommitsFailed(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnDurable(uint64_t commit) ABSL_LOCKS_EXCLUDED(mu_);
+  // The store calls this when commits fail. They fail until the next OnDurable.
+  void OnCommitsFailed(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -149,13 +149,13 @@ class Driver {
   // Returns the number of the last durable commit.
   uint64_t DurableCommit() ABSL_LOCKS_EXCLUDED(mu_);
   // Applies an effect that is neither a reply nor a timer. `last_commit` has the same meaning as
-  // for Inbox::Answer.
+  // for Inbox::PassOrHold.
   void ApplyEffect(Effect& effect, uint64_t last_commit) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets the timer if `timer` is not null, and calls the callbacks of the requests whose replies
   // may leave.
   using Replies = absl::InlinedVector<Reply*, 4>;
-  void Answer(const Replies& replies, const SetTimer* timer, uint64_t last_commit, bool changes,
-              absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  void SendReplies(const Replies& replies, const SetTimer* timer, uint64_t last_commit,
+                   bool acknowledges_change, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `use` with the link of the worker, if the worker is connected. The link counts as in use
   // until this thread next takes the lock, which it does before it calls anything that may wait.
   template <class Use>

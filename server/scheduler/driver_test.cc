@@ -113,7 +113,7 @@ class DriverTest : public ::testing::Test {
           +[](bool* held) { return !*held; }, &hold_commits_));
       commit_is_held_ = false;
     }
-    driver_.DurableThrough(commit.number);
+    driver_.OnDurable(commit.number);
   }
 
   absl::Mutex mu_;

@@ -124,8 +124,8 @@ struct Reply {
                PendingInfo, core::ClusterReading, PendingArrays, std::vector<api::FileArrayInfo>,
                MissingArrays>
       body;
-  // The number of the commit that contains the end of the operation that the reply tells of; 0 if
-  // there is none.
+  // If the reply contains the end of an operation, the number of the commit that records this end.
+  // Otherwise 0.
   uint64_t ended_in_commit = 0;
 };
 // Tells the worker that its registration is accepted.

@@ -46,9 +46,9 @@ bool MakesSomethingLasting(const Event& event) {
       event);
 }
 
-// Returns whether the reply tells of no change, because it holds only metrics or the bytes of an
+// Returns whether the reply depends on no commit, because it holds only metrics or the bytes of an
 // array.
-bool TellsOfNoChange(const Reply& reply) {
+bool DependsOnNoCommit(const Reply& reply) {
   return std::holds_alternative<core::ClusterReading>(reply.body) ||
          std::holds_alternative<ir::Array>(reply.body);
 }
@@ -86,29 +86,31 @@ absl::Status Inbox::RejectionReason(const Event& event) const {
                                 events_max_, " are accepted; wait and retry"));
 }
 
-Inbox::Done Inbox::Answer(Reply& reply, uint64_t last_commit, bool changes, absl::Time now) {
+Inbox::Done Inbox::PassOrHold(Reply& reply, uint64_t last_commit, bool acknowledges_change,
+                              absl::Time now) {
   const auto it = requests_.find(reply.request);
   TESSERA_CHECK(it != requests_.end()) << "request " << reply.request << " is answered twice";
   Done done = std::move(it->second);
   requests_.erase(it);
-  if (last_commit <= durable_commit_ || TellsOfNoChange(reply)) return done;
+  if (last_commit <= durable_commit_ || DependsOnNoCommit(reply)) return done;
   if (commit_error_.ok()) {
-    held_replies_.push_back({last_commit, changes, now, {std::move(done), std::move(reply)}});
+    held_replies_.push_back(
+        {last_commit, acknowledges_change, now, {std::move(done), std::move(reply)}});
     return nullptr;
   }
-  RefuseIfUncertain(changes, reply);
+  RefuseIfUncertain(acknowledges_change, reply);
   return done;
 }
 
-void Inbox::RefuseIfUncertain(bool changes, Reply& reply) const {
+void Inbox::RefuseIfUncertain(bool acknowledges_change, Reply& reply) const {
   // If another coordinator has taken over, nothing that this one says is certain any more.
   if (KindOf(commit_error_) == ErrorKind::kStaleEpoch ||
-      (reply.status.ok() &&
-       (changes || AcknowledgesOperation(reply) || reply.ended_in_commit > durable_commit_)))
+      (reply.status.ok() && (acknowledges_change || AcknowledgesOperation(reply) ||
+                             reply.ended_in_commit > durable_commit_)))
     reply.status = commit_error_;
 }
 
-std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
+std::vector<Inbox::Outgoing> Inbox::RecordDurable(uint64_t commit) {
   durable_commit_ = std::max(durable_commit_, commit);
   commit_error_ = absl::OkStatus();
   std::vector<Outgoing> out;
@@ -118,11 +120,11 @@ std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
   return out;
 }
 
-std::vector<Inbox::Outgoing> Inbox::CommitsFailed(const absl::Status& why) {
+std::vector<Inbox::Outgoing> Inbox::RecordFailure(const absl::Status& why) {
   commit_error_ = why;
   std::vector<Outgoing> out;
   for (HeldReply& reply : std::exchange(held_replies_, {})) {
-    RefuseIfUncertain(reply.changes, reply.out.reply);
+    RefuseIfUncertain(reply.acknowledges_change, reply.out.reply);
     out.push_back(std::move(reply.out));
   }
   return out;
@@ -130,7 +132,7 @@ std::vector<Inbox::Outgoing> Inbox::CommitsFailed(const absl::Status& why) {
 
 std::vector<Inbox::Outgoing> Inbox::FailCommitsIfSilent(absl::Time now, absl::Duration bound) {
   if (held_replies_.empty() || now - held_replies_.front().since < bound) return {};
-  return CommitsFailed(MakeError(
+  return RecordFailure(MakeError(
       ErrorKind::kStoreFailed,
       absl::StrCat("the disk that holds the coordinator's state has not answered for ",
                    absl::FormatDuration(bound),
@@ -207,8 +209,8 @@ std::vector<SendCommand> Outbox::Take(uint64_t durable_commit) {
   return out;
 }
 
-Stepper::Stepper(const Config& config, bool notes) : state_(InitialState(config)) {
-  state_.config.notes = notes;
+Stepper::Stepper(const Config& config, bool wants_notes) : state_(InitialState(config)) {
+  state_.config.wants_notes = wants_notes;
 }
 
 std::vector<Effect> Stepper::Run(const Event& event, absl::Time arrived_at,

@@ -2,9 +2,10 @@
 // which event is next, which request a reply belongs to, when a reply may leave, and in which order
 // the effects of a step are applied. The driver adds threads to it; a simulation runs it as it is.
 //
-// A reply leaves when the commits that it may tell of are durable, so that a restart of the
-// coordinator takes back nothing that a client was told. While commits fail, because the disk is
-// full or broken, requests that make something lasting are refused, and reads go on.
+// A reply may contain facts that only commits up to some number record. The reply is held until
+// these commits are durable. So what a client has been told still holds after a restart of the
+// coordinator. While commits fail, because the disk is full or broken, requests that make something
+// lasting are refused, and requests that only read are served.
 //
 // Thread-compatible: the driver keeps the Inbox under its lock, and one thread at a time steps.
 #pragma once
@@ -32,7 +33,8 @@ namespace tessera::server::scheduler {
 // The reply to requests after Stop: SERVER_STOPPING.
 absl::Status StoppingError();
 
-// The events that wait, the timer, and the requests that wait for their replies.
+// The events that wait, the timer, the requests that wait for their replies, and the replies that
+// wait until commits are durable.
 //
 // An event gets its time when it is pushed. When the timer becomes due, the events that wait at
 // that moment precede its Tick: a message that arrived in time counts, however late it is
@@ -52,8 +54,8 @@ class Inbox {
   // wait, SERVER_STOPPING after Stop. While commits fail, an event that makes something lasting
   // gets their error.
   absl::Status RejectionReason(const Event& event) const;
-  // Adds a request that waits for its reply. Answer or another function that ends the request
-  // returns `done`, once.
+  // Adds a request that waits for its reply. `done` is the callback that takes the reply. It is
+  // returned once: by PassOrHold, or later together with the reply.
   void AddRequest(uint64_t request, Done done) { requests_.emplace(request, std::move(done)); }
 
   // A reply that may leave, with the callback that takes it.
@@ -61,21 +63,25 @@ class Inbox {
     Done done;
     Reply reply;
   };
-  // Ends the request with the reply of a step. `last_commit` is the number of the last commit;
-  // the reply may tell of all commits up to it. `changes` says whether the reply acknowledges a
-  // change, which its own step or an earlier copy of its call has made. Returns null if the reply
-  // was taken and is held until these commits are durable. Otherwise returns the request's
-  // callback, and the reply may leave as it is now. Requires: the request waits.
-  Done Answer(Reply& reply, uint64_t last_commit, bool changes, absl::Time now);
+  // Takes the reply to a request from the step that made it. `last_commit` is the number of the
+  // last commit at that time; the reply may depend on all commits up to it. `acknowledges_change`
+  // says whether the reply acknowledges a change. Its own step may have made the change, or an
+  // earlier step, if the client has sent the call again.
+  //
+  // If the reply must wait for these commits, PassOrHold moves it into the Inbox and returns null.
+  // Otherwise it returns the request's callback, for the caller to call with the reply. While
+  // commits fail, PassOrHold may have replaced the reply's status by their error. Requires: the
+  // request waits.
+  Done PassOrHold(Reply& reply, uint64_t last_commit, bool acknowledges_change, absl::Time now);
   // Records that commits up to this one are durable, and that commits no longer fail. Returns the
-  // replies that waited for these commits.
-  std::vector<Outgoing> DurableThrough(uint64_t commit);
-  // Records that commits fail; `why` is the error for callers. Returns the replies that waited. A
-  // reply that acknowledges a change or tells of an operation's end that is not durable gets this
-  // error. Replies that only read stay as they are.
-  std::vector<Outgoing> CommitsFailed(const absl::Status& why);
-  // If a reply has waited for `bound`, because the store has reported neither success nor failure,
-  // does the same as CommitsFailed with the error STORE_FAILED. Otherwise returns nothing.
+  // replies that were held for these commits.
+  std::vector<Outgoing> RecordDurable(uint64_t commit);
+  // Records that commits fail, and returns all held replies. `why` is the error for callers: it
+  // replaces a reply that acknowledges a change, or that contains the end of an operation, unless
+  // this end is durable. Replies that only read stay as they are.
+  std::vector<Outgoing> RecordFailure(const absl::Status& why);
+  // If a reply has been held for `bound`, because the store has reported neither success nor
+  // failure, does the same as RecordFailure with the error STORE_FAILED. Otherwise returns nothing.
   std::vector<Outgoing> FailCommitsIfSilent(absl::Time now, absl::Duration bound);
   // The number of the last durable commit.
   uint64_t durable_commit() const { return durable_commit_; }
@@ -105,9 +111,9 @@ class Inbox {
   std::vector<Outgoing> TakeRequests();
 
  private:
-  // If the reply tells of something that may not be durable, replaces it by the error of the
+  // If the reply contains something that may not be durable, replaces the reply by the error of the
   // failing commits.
-  void RefuseIfUncertain(bool changes, Reply& reply) const;
+  void RefuseIfUncertain(bool acknowledges_change, Reply& reply) const;
 
   const int64_t events_max_;
   bool stopping_ = false;
@@ -122,7 +128,7 @@ class Inbox {
   // The replies that are held, in order of their commits.
   struct HeldReply {
     uint64_t commit = 0;
-    bool changes = false;
+    bool acknowledges_change = false;
     absl::Time since;
     Outgoing out;
   };
@@ -131,22 +137,22 @@ class Inbox {
   absl::Status commit_error_;    // error of the commits that fail now; OK if none fails
 };
 
-// Returns whether the reply to the event acknowledges a lasting change, which the event's step has
-// made or, if the event repeats an earlier call, an earlier step. Changes by the coordinator's own
-// tenant are not kept and do not count.
+// Returns whether the reply to the event acknowledges a lasting change. The event's own step may
+// have made the change, or an earlier step, if the event repeats an earlier call. Changes by the
+// coordinator's own tenant are not kept and do not count.
 bool AcknowledgesChange(const Event& event);
 
 // Commands on their way to the workers. Commands do not wait for the disk, with three exceptions: a
-// launch that consumes its arguments, the deletion of donated arrays that a launch only reads or
-// copies, and a save. A restart could otherwise find the arrays gone, or the file there, for an
-// operation that no record mentions. Later commands for the same worker wait behind such a command,
-// unless they neither start nor free anything. The commands that do not wait behind others are
-// reads, the kill of a process, and the cancellation of a launch whose own command does not wait.
-// They go on while the disk is full.
+// launch that overwrites its donated arguments, the deletion of donated arguments that a launch did
+// not overwrite, and a save. A restart could otherwise find the arrays gone, or the file there, for
+// an operation that no record mentions. Later commands for the same worker wait behind such a
+// command. Only commands that neither start nor free anything overtake it: reads, the kill of a
+// process, and the cancellation of a launch whose own command does not wait. These are sent even
+// while the disk is full.
 class Outbox {
  public:
   // Returns whether the command may leave at once. If not, moves it into the Outbox. `last_commit`
-  // has the same meaning as for Inbox::Answer. Commits up to `durable_commit` are durable.
+  // has the same meaning as for Inbox::PassOrHold. Commits up to `durable_commit` are durable.
   bool PassOrKeep(SendCommand& command, uint64_t last_commit, uint64_t durable_commit);
   // Takes the commands that may leave now that commits up to `durable_commit` are durable, in
   // order.
@@ -167,8 +173,8 @@ class Outbox {
 // Owns the state, and runs its steps at times that never go back.
 class Stepper {
  public:
-  // `notes` says whether the caller reads state().notes after each step.
-  Stepper(const Config& config, bool notes);
+  // `wants_notes` says whether the caller reads state().notes after each step.
+  Stepper(const Config& config, bool wants_notes);
 
   // The event has arrived at `arrived_at`, and `moment` is the present. Commits up to
   // `durable_commit` are durable.

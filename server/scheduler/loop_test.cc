@@ -82,8 +82,8 @@ class InboxReplies : public ::testing::Test {
       if (!reply.status.ok()) absl::StrAppend(&answers_.back(), ToAbsl(ReasonOf(reply.status)));
     });
   }
-  void Answer(Reply reply, uint64_t last_commit, bool changes, absl::Time now = At(0)) {
-    if (const Inbox::Done done = inbox_.Answer(reply, last_commit, changes, now))
+  void Answer(Reply reply, uint64_t last_commit, bool acknowledges_change, absl::Time now = At(0)) {
+    if (const Inbox::Done done = inbox_.PassOrHold(reply, last_commit, acknowledges_change, now))
       done(std::move(reply));
   }
   Inbox inbox_{10};
@@ -93,7 +93,7 @@ class InboxReplies : public ::testing::Test {
 TEST_F(InboxReplies, AReplyLeavesAtOnceWhenAllCommitsAreDurable) {
   AddRequest(7);
   AddRequest(8);
-  Answer(ReplyTo(7), /*last_commit=*/0, /*changes=*/false);
+  Answer(ReplyTo(7), /*last_commit=*/0, /*acknowledges_change=*/false);
   EXPECT_THAT(answers_, ::testing::ElementsAre("7"));
   Send(inbox_.TakeRequests());
   EXPECT_THAT(answers_, ::testing::ElementsAre("7", "8 SERVER_STOPPING"));
@@ -102,16 +102,17 @@ TEST_F(InboxReplies, AReplyLeavesAtOnceWhenAllCommitsAreDurable) {
 
 TEST_F(InboxReplies, AReplyWaitsForAllCommitsThatItMayTellOf) {
   for (const uint64_t request : {1, 2, 3, 4}) AddRequest(request);
-  Answer(ReplyTo(1), /*last_commit=*/1, /*changes=*/true);
-  Answer(ReplyTo(2), /*last_commit=*/1, /*changes=*/false);  // may read what the first has changed
-  Answer(ReplyTo(3), /*last_commit=*/2, /*changes=*/true);
+  Answer(ReplyTo(1), /*last_commit=*/1, /*acknowledges_change=*/true);
+  // This reply may depend on the change that the first one acknowledges.
+  Answer(ReplyTo(2), /*last_commit=*/1, /*acknowledges_change=*/false);
+  Answer(ReplyTo(3), /*last_commit=*/2, /*acknowledges_change=*/true);
   Reply bytes = ReplyTo(4);
   bytes.body = ir::Array();
-  Answer(std::move(bytes), /*last_commit=*/2, /*changes=*/false);
+  Answer(std::move(bytes), /*last_commit=*/2, /*acknowledges_change=*/false);
   EXPECT_THAT(answers_, ::testing::ElementsAre("4"));
-  Send(inbox_.DurableThrough(1));
+  Send(inbox_.RecordDurable(1));
   EXPECT_THAT(answers_, ::testing::ElementsAre("4", "1", "2"));
-  Send(inbox_.DurableThrough(2));
+  Send(inbox_.RecordDurable(2));
   EXPECT_THAT(answers_, ::testing::ElementsAre("4", "1", "2", "3"));
 }
 
@@ -133,9 +134,9 @@ TEST(AcknowledgesChangeTest, DependsOnTheEventAlone) {
 
 TEST_F(InboxReplies, OnlyRepliesToReadsLeaveWhileCommitsFail) {
   for (const uint64_t request : {1, 2, 3, 4, 5}) AddRequest(request);
-  Answer(ReplyTo(1), /*last_commit=*/1, /*changes=*/true);
-  Answer(ReplyTo(2), /*last_commit=*/1, /*changes=*/false);
-  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kDiskFull, "full")));
+  Answer(ReplyTo(1), /*last_commit=*/1, /*acknowledges_change=*/true);
+  Answer(ReplyTo(2), /*last_commit=*/1, /*acknowledges_change=*/false);
+  Send(inbox_.RecordFailure(MakeError(ErrorKind::kDiskFull, "full")));
   EXPECT_THAT(answers_, ::testing::ElementsAre("1 DISK_FULL", "2"));
   EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("DISK_FULL"));
   OpenSession canary;
@@ -143,26 +144,26 @@ TEST_F(InboxReplies, OnlyRepliesToReadsLeaveWhileCommitsFail) {
   TESSERA_EXPECT_OK(inbox_.RejectionReason(canary));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(DeleteArrays{}));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(ListArrays{}));
-  Answer(ReplyTo(3), /*last_commit=*/1, /*changes=*/false);
-  Answer(ReplyTo(4), /*last_commit=*/2, /*changes=*/true);  // the reply to a deletion
+  Answer(ReplyTo(3), /*last_commit=*/1, /*acknowledges_change=*/false);
+  Answer(ReplyTo(4), /*last_commit=*/2, /*acknowledges_change=*/true);  // the reply to a deletion
   EXPECT_THAT(answers_, ::testing::ElementsAre("1 DISK_FULL", "2", "3", "4 DISK_FULL"));
-  Send(inbox_.DurableThrough(2));
+  Send(inbox_.RecordDurable(2));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
-  Answer(ReplyTo(5), /*last_commit=*/3, /*changes=*/true);
+  Answer(ReplyTo(5), /*last_commit=*/3, /*acknowledges_change=*/true);
   EXPECT_EQ(answers_.size(), 4u) << "it waits";
 }
 
 TEST_F(InboxReplies, AnEndThatIsNotDurableIsNotToldWhileCommitsFail) {
   for (const uint64_t request : {1, 2, 3, 4}) AddRequest(request);
-  Send(inbox_.DurableThrough(1));
+  Send(inbox_.RecordDurable(1));
   const auto answer = [&](uint64_t request, uint64_t ended_in_commit) {
     Reply reply = ReplyTo(request);
     reply.ended_in_commit = ended_in_commit;
-    Answer(std::move(reply), /*last_commit=*/2, /*changes=*/false);
+    Answer(std::move(reply), /*last_commit=*/2, /*acknowledges_change=*/false);
   };
   answer(1, 1);
   answer(2, 2);
-  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kDiskFull, "full")));
+  Send(inbox_.RecordFailure(MakeError(ErrorKind::kDiskFull, "full")));
   answer(3, 1);
   answer(4, 2);
   EXPECT_THAT(answers_, ::testing::ElementsAre("1", "2 DISK_FULL", "3", "4 DISK_FULL"));
@@ -170,10 +171,10 @@ TEST_F(InboxReplies, AnEndThatIsNotDurableIsNotToldWhileCommitsFail) {
 
 TEST_F(InboxReplies, AReplyToARepeatedCallAcknowledgesItsOperation) {
   for (const uint64_t request : {1, 2}) AddRequest(request);
-  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kDiskFull, "full")));
+  Send(inbox_.RecordFailure(MakeError(ErrorKind::kDiskFull, "full")));
   Reply reply = ReplyTo(1);
   reply.body = PendingArrays{};
-  Answer(std::move(reply), /*last_commit=*/1, /*changes=*/false);
+  Answer(std::move(reply), /*last_commit=*/1, /*acknowledges_change=*/false);
   EXPECT_THAT(answers_, ::testing::ElementsAre("1 DISK_FULL"));
 }
 
@@ -181,26 +182,26 @@ TEST_F(InboxReplies, AllRepliesAreStaleEpochOnceAnotherCoordinatorHasTheStore) {
   for (const uint64_t request : {1, 2}) AddRequest(request);
   Reply gone = ReplyTo(1);
   gone.status = MakeError(ErrorKind::kArrayDeleted, "its session's lease ended");
-  Answer(std::move(gone), /*last_commit=*/1, /*changes=*/false);
-  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kStaleEpoch, "taken")));
-  Answer(ReplyTo(2), /*last_commit=*/1, /*changes=*/false);
+  Answer(std::move(gone), /*last_commit=*/1, /*acknowledges_change=*/false);
+  Send(inbox_.RecordFailure(MakeError(ErrorKind::kStaleEpoch, "taken")));
+  Answer(ReplyTo(2), /*last_commit=*/1, /*acknowledges_change=*/false);
   EXPECT_THAT(answers_, ::testing::ElementsAre("1 STALE_EPOCH", "2 STALE_EPOCH"));
 }
 
 TEST_F(InboxReplies, ASilentDiskCountsAsAFailedDisk) {
   for (const uint64_t request : {1, 2, 3, 4}) AddRequest(request);
-  Answer(ReplyTo(1), /*last_commit=*/1, /*changes=*/true, At(10));
-  Answer(ReplyTo(2), /*last_commit=*/1, /*changes=*/false, At(12));
+  Answer(ReplyTo(1), /*last_commit=*/1, /*acknowledges_change=*/true, At(10));
+  Answer(ReplyTo(2), /*last_commit=*/1, /*acknowledges_change=*/false, At(12));
   Send(inbox_.FailCommitsIfSilent(At(14), absl::Milliseconds(5)));
   EXPECT_TRUE(answers_.empty());
   Send(inbox_.FailCommitsIfSilent(At(15), absl::Milliseconds(5)));
   EXPECT_THAT(answers_, ::testing::ElementsAre("1 STORE_FAILED", "2"));
   EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("STORE_FAILED", "for 5ms"));
-  Answer(ReplyTo(3), /*last_commit=*/2, /*changes=*/false, At(16));
+  Answer(ReplyTo(3), /*last_commit=*/2, /*acknowledges_change=*/false, At(16));
   EXPECT_EQ(answers_.size(), 3u) << "reads go on";
-  Send(inbox_.DurableThrough(2));
+  Send(inbox_.RecordDurable(2));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
-  Answer(ReplyTo(4), /*last_commit=*/3, /*changes=*/true, At(30));
+  Answer(ReplyTo(4), /*last_commit=*/3, /*acknowledges_change=*/true, At(30));
   EXPECT_EQ(answers_.size(), 3u) << "it waits";
 }
 
@@ -256,7 +257,7 @@ TEST(Outbox, ReadsKillsAndCancellationsOvertakeWaitingCommands) {
 }
 
 TEST(Stepper, TimeDoesNotGoBack) {
-  Stepper stepper({}, /*notes=*/false);
+  Stepper stepper({}, /*wants_notes=*/false);
   const Clock::Moment at{At(20), At(1020), At(5020)};
   OpenSession open;
   open.request = 1;

@@ -194,7 +194,7 @@ class Machine {
   void Send(const Executor& executor, api::Command command, bool when_durable = false);
   template <class... Parts>
   void Log(const Parts&... parts) {
-    if (s_.config.debug) effects_.emplace_back(Debug{absl::StrCat(parts...)});
+    if (s_.config.wants_debug) effects_.emplace_back(Debug{absl::StrCat(parts...)});
   }
   // Marks a record as changed, so that the step commits it as it is at the end of the step, or
   // commits its removal. Records of the coordinator's own tenant are not kept.
@@ -301,7 +301,7 @@ class Machine {
   // ---- telemetry.cc ----
   template <class T>
   void Note(T note) {
-    if (s_.config.notes) s_.notes.emplace_back(std::move(note));
+    if (s_.config.wants_notes) s_.notes.emplace_back(std::move(note));
   }
   void NoteEnded(const Operation& op);
   void LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields);

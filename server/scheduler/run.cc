@@ -158,7 +158,7 @@ void Machine::On(const Execute& e) {
                                         " was donated to operation ", id));
   }
   const Operation& accepted = order_.operation(id);
-  if (s_.config.debug)
+  if (s_.config.wants_debug)
     Log("operation ", id, " accepted: executable ", e.body.executable, " (",
         absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","), ")");
   Remember(e, id, accepted.results);

@@ -190,7 +190,7 @@ void Machine::LogIncident(const char* what, std::vector<std::pair<std::string, s
 // Makes the note of an ended operation for counters. The bytes moved come from the plan's
 // collectives or, for a reshard, from the size of its result, because executors do not report them.
 void Machine::NoteEnded(const Operation& op) {
-  if (!s_.config.notes) return;
+  if (!s_.config.wants_notes) return;
   core::OperationEnded note;
   note.tenant = op.tenant;
   note.name = op.name;

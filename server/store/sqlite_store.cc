@@ -314,7 +314,7 @@ void SqliteStore::Run() {
     ReportOutcome(status);
     if (status.ok()) {
       batch.clear();
-      CallListener([through](Listener* l) { l->DurableThrough(through); });
+      CallListener([through](Listener* l) { l->OnDurable(through); });
       {
         absl::MutexLock lock(&mu_);
         durable_through_ = through;
@@ -336,7 +336,7 @@ void SqliteStore::ReportOutcome(const absl::Status& status) {
   if (!changed) return;
   if (status.ok()) {
     TESSERA_LOG(INFO) << "the state is durable again";
-    return;  // DurableThrough tells the listener.
+    return;  // OnDurable tells the listener.
   }
   TESSERA_LOG(ERROR) << "the state is not durable" << Field("reason", ReasonOf(status))
                      << Field("why", status.message());
@@ -345,7 +345,7 @@ void SqliteStore::ReportOutcome(const absl::Status& status) {
     stale_error_ = status;
     queue_.clear();
   }
-  CallListener([&status](Listener* l) { l->CommitsFailed(status); });
+  CallListener([&status](Listener* l) { l->OnCommitsFailed(status); });
 }
 
 void SqliteStore::CallListener(const std::function<void(Listener*)>& call) {

@@ -41,11 +41,11 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 
 class RecordingListener final : public Store::Listener {
  public:
-  void DurableThrough(uint64_t commit) override {
+  void OnDurable(uint64_t commit) override {
     absl::MutexLock lock(&mu_);
     durable_.push_back(commit);
   }
-  void CommitsFailed(absl::Status why) override {
+  void OnCommitsFailed(absl::Status why) override {
     absl::MutexLock lock(&mu_);
     failures_.push_back(std::move(why));
   }
@@ -579,10 +579,10 @@ uint64_t LastCommit(const std::vector<Row>& rows) {
 class Acknowledger final : public Store::Listener {
  public:
   explicit Acknowledger(int fd) : fd_(fd) {}
-  void DurableThrough(uint64_t commit) override {
+  void OnDurable(uint64_t commit) override {
     if (write(fd_, &commit, sizeof(commit)) != sizeof(commit)) _exit(3);
   }
-  void CommitsFailed(absl::Status) override { _exit(4); }
+  void OnCommitsFailed(absl::Status) override { _exit(4); }
 
  private:
   const int fd_;

@@ -19,7 +19,7 @@ inline constexpr size_t kSecretBytes = 32;  // size of the secret, before it bec
 
 class Store {
  public:
-  // Is told when commits are durable, and when they cannot be made durable. The store calls it on
+  // Learns when commits are durable, and when they cannot be made durable. The store calls it on
   // its own thread (a MemoryStore on the thread that commits), one call at a time and without a
   // lock of the store. A call must not block. It may call Commit, but not Listen or Flush.
   class Listener {
@@ -27,13 +27,13 @@ class Store {
     virtual ~Listener() = default;
     // All commits up to this number are as durable as the store makes them. This call also says
     // that a failure is over.
-    virtual void DurableThrough(uint64_t commit) = 0;
+    virtual void OnDurable(uint64_t commit) = 0;
     // An attempt to make commits durable has failed. The store repeats it until it succeeds and
-    // calls DurableThrough. (A disk that does not answer makes no attempt fail.) The error is
-    // DISK_FULL, or STORE_FAILED if the disk cannot be read or written, or STALE_EPOCH if another
-    // coordinator has taken the store over. After STALE_EPOCH the store tries nothing again and
-    // makes no further calls.
-    virtual void CommitsFailed(absl::Status why) = 0;
+    // calls OnDurable. (A disk that does not answer makes no attempt fail.) The error is DISK_FULL,
+    // or STORE_FAILED if the disk cannot be read or written, or STALE_EPOCH if another coordinator
+    // has taken the store over. After STALE_EPOCH the store tries nothing again and makes no
+    // further calls.
+    virtual void OnCommitsFailed(absl::Status why) = 0;
   };
 
   virtual ~Store() = default;
@@ -61,7 +61,7 @@ class Store {
 };
 
 // A store that lasts as long as the process. It keeps no rows, because no later life reads them,
-// and calls DurableThrough within Commit. Only one thread at a time may call Listen and Commit.
+// and calls OnDurable within Commit. Only one thread at a time may call Listen and Commit.
 class MemoryStore final : public Store {
  public:
   explicit MemoryStore(core::Life life = {}) : life_(life) {}
@@ -69,7 +69,7 @@ class MemoryStore final : public Store {
   const std::string& secret() const override { return secret_; }
   void Listen(Listener* listener) override { listener_ = listener; }
   void Commit(uint64_t number, std::vector<core::Row>) override {
-    if (listener_ != nullptr) listener_->DurableThrough(number);
+    if (listener_ != nullptr) listener_->OnDurable(number);
   }
   absl::Status Flush(absl::Duration) override { return absl::OkStatus(); }
 

@@ -14,8 +14,8 @@ using ::testing::IsEmpty;
 
 class RecordingListener final : public Store::Listener {
  public:
-  void DurableThrough(uint64_t commit) override { durable.push_back(commit); }
-  void CommitsFailed(absl::Status why) override { ADD_FAILURE() << why; }
+  void OnDurable(uint64_t commit) override { durable.push_back(commit); }
+  void OnCommitsFailed(absl::Status why) override { ADD_FAILURE() << why; }
   std::vector<uint64_t> durable;
 };
 

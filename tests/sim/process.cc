@@ -34,7 +34,7 @@ scheduler::Config ConfigOf(const server::core::Life& life) {
   config.session_lease = kSessionLease;
   config.life = life;
   config.durable = true;
-  config.debug = false;
+  config.wants_debug = false;
   return config;
 }
 
@@ -93,18 +93,18 @@ Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duratio
       awake_(world->now()) {
   inbox_.emplace(kEventsMax);
   outbox_.emplace();
-  stepper_.emplace(ConfigOf(store_->life()), /*notes=*/false);
+  stepper_.emplace(ConfigOf(store_->life()), /*wants_notes=*/false);
   committed_ = disk->rows();
   last_registration_id_ = store_->life().first_id;
   store_->on_durable = [this](uint64_t commit) {
     Arrive([this, commit] {
-      SendReplies(inbox_->DurableThrough(commit));
+      SendReplies(inbox_->RecordDurable(commit));
       if (!outbox_->empty()) Post(scheduler::Tick{});
     });
   };
   store_->on_failing = [this](const absl::Status& why) {
     Arrive([this, why] {
-      SendReplies(inbox_->CommitsFailed(why));
+      SendReplies(inbox_->RecordFailure(why));
       if (KindOf(why) == ErrorKind::kStaleEpoch) on_fenced_();
     });
   };
@@ -271,7 +271,7 @@ void Process::RunStep(const scheduler::Inbox::Arrival& next, const Clock::Moment
     return world_->Violate("a step throws ", e.what());
   }
   const uint64_t commits = state().last_commit;
-  const bool is_change = commits > before || scheduler::AcknowledgesChange(next.event);
+  const bool acknowledges_change = commits > before || scheduler::AcknowledgesChange(next.event);
   // A replaced process also takes steps, but its commits reach no disk, so nobody hears of them.
   if (store_->is_newest()) checker_->OnStep(next.event, effects, state());
   if (++steps_ % kStepsPerCheck == 0 || IsRare(next.event))
@@ -279,7 +279,7 @@ void Process::RunStep(const scheduler::Inbox::Arrival& next, const Clock::Moment
       world_->Violate(broken);
   SendWaitingCommands();
   scheduler::ApplyRepliesLast(effects, [&](scheduler::Effect& effect) {
-    if (alive_) Apply(effect, commits, is_change);
+    if (alive_) Apply(effect, commits, acknowledges_change);
   });
   if (!alive_) return;
   if (steps_ % kStepsPerRowCheck == 0)
@@ -321,17 +321,18 @@ void Process::SendReplies(std::vector<scheduler::Inbox::Outgoing> replies) {
   for (auto& [done, reply] : replies) done(std::move(reply));
 }
 
-// Applies one effect, like Driver::ApplyEffect and Driver::Answer. Planning takes a random time.
-// The first irrevocable command of an operation that is not durable triggers on_irrevocable_, at
-// which a fault may kill the process.
-void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool is_change) {
+// Applies one effect, like Driver::ApplyEffect and Driver::SendReplies. Planning takes a random
+// time. The first irrevocable command of an operation that is not durable triggers on_irrevocable_,
+// at which a fault may kill the process.
+void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool acknowledges_change) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
     if (commits > durable_commit() && IsIrrevocable(send->command))
       if (auto then = std::exchange(on_irrevocable_, nullptr))
         world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
     if (outbox_->PassOrKeep(*send, commits, durable_commit())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    if (const ReplyFn done = inbox_->Answer(*reply, commits, is_change, ReadClocks().now))
+    if (const ReplyFn done =
+            inbox_->PassOrHold(*reply, commits, acknowledges_change, ReadClocks().now))
       done(std::move(*reply));
   } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),

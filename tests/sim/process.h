@@ -85,7 +85,7 @@ class Process {
   ReplyFn TrackRequest(uint64_t request, ReplyFn done, LostFn lost);
   void Run();
   void RunStep(const scheduler::Inbox::Arrival& next, const Clock::Moment& at);
-  void Apply(scheduler::Effect& effect, uint64_t commits, bool is_change);
+  void Apply(scheduler::Effect& effect, uint64_t commits, bool acknowledges_change);
   void Send(const scheduler::SendCommand& send);
   void SendWaitingCommands();
   void AcknowledgeReports();
