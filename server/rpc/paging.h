@@ -48,7 +48,7 @@ void AnswerPage(const CallRef<Q, R>& call, Event event, std::string_view filter,
   Answer<scheduler::Page<Item>>(
       call, std::move(event), [=](const scheduler::Page<Item>& page, R* out) {
         for (const Item& item : page.items) add(item, out);
-        if (page.more)
+        if (page.has_more)
           out->set_next_page_token(PageToken(scope, absl::StrCat(key(page.items.back()))));
       });
 }

@@ -141,7 +141,7 @@ void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsRespons
   call->coordinator()->Post<Programs>(std::move(event), [call, scope](
                                                             const absl::StatusOr<Programs>& page) {
     if (!page.ok()) return call->Finish(page.status());
-    if (page->more)
+    if (page->has_more)
       call->response().set_next_page_token(PageToken(scope, page->items.back().sha256));
     RunOnDecoder(*call, [call, programs = page->items](const absl::StatusOr<absl::Time>& deadline) {
       if (deadline.ok()) {

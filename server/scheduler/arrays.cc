@@ -279,7 +279,7 @@ absl::StatusOr<Page<ArrayInfo>> Machine::On(const ListArrays& e) {
   auto it = arrays.upper_bound(e.page.after);
   for (; it != arrays.end() && page.items.size() < size; ++it)
     page.items.push_back(ArrayInfoOf(*it));
-  page.more = it != arrays.end();
+  page.has_more = it != arrays.end();
   return page;
 }
 

@@ -112,7 +112,7 @@ struct MissingArrays {
 template <class T>
 struct Page {
   std::vector<T> items;
-  bool more = false;  // whether the list goes on after the last item
+  bool has_more = false;  // whether the list goes on after the last item
 };
 struct Reply {
   uint64_t request = 0;

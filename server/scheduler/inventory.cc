@@ -41,7 +41,7 @@ absl::StatusOr<Page<api::Device>> Machine::On(const ListDevices& e) {
                           .cordoned = cluster_.worker(x.worker).cordoned,
                           .unresponsive = x.alive() && !healthy});
   }
-  page.more = id < count;
+  page.has_more = id < count;
   return page;
 }
 
@@ -148,7 +148,7 @@ absl::StatusOr<Page<WorkerInfo>> Machine::On(const ListWorkers& e) {
   auto it = workers.upper_bound(e.page.after);
   for (; it != workers.end() && page.items.size() < size; ++it)
     page.items.push_back(WorkerInfoWithoutArrays(it->first, it->second));
-  page.more = it != workers.end();
+  page.has_more = it != workers.end();
   CountArrays(page.items);
   return page;
 }
@@ -270,7 +270,7 @@ absl::StatusOr<Page<MeshInfo>> Machine::On(const ListMeshes& e) {
   const auto ours = [&] { return it != meshes.end() && it->first.first == e.caller.tenant; };
   for (; ours() && page.items.size() < size; ++it)
     page.items.push_back({it->first.second, it->first.first, it->second.mesh, it->second.devices});
-  page.more = ours();
+  page.has_more = ours();
   return page;
 }
 

@@ -157,7 +157,7 @@ absl::StatusOr<Page<api::Operation>> Machine::On(const ListOperations& e) {
     if (e.live_only && op.ended()) continue;
     if (e.all_sessions ? !e.caller.MayRead(op.tenant) : op.session != session) continue;
     if (page.items.size() == size) {
-      page.more = true;
+      page.has_more = true;
       break;
     }
     page.items.push_back(Describe(op));

@@ -113,7 +113,7 @@ absl::StatusOr<Page<SessionInfo>> Machine::On(const ListSessions& e) {
     const Session& session = it->second;
     if (session.own || session.tenant != e.caller.tenant) continue;
     if (page.items.size() == size) {
-      page.more = true;
+      page.has_more = true;
       break;
     }
     page.items.push_back(SessionInfoOf(it->first, session));

@@ -121,7 +121,7 @@ absl::StatusOr<Page<ProgramInfo>> Machine::On(const ListPrograms& e) {
   };
   for (; is_of_caller() && page.items.size() < size; ++it)
     page.items.push_back({it->first.second, it->second.bytes, it->second.format});
-  page.more = is_of_caller();
+  page.has_more = is_of_caller();
   return page;
 }
 

@@ -110,7 +110,7 @@ std::string Text(const Page<api::Device>& page) {
     absl::StrAppend(&out, " ", d.id, "@", d.executor, d.cordoned ? "(cordoned)" : "");
     if (!d.healthy) absl::StrAppend(&out, "(", d.reason, ")");
   }
-  return out + (page.more ? " ..." : "");
+  return out + (page.has_more ? " ..." : "");
 }
 std::string Text(const std::vector<api::PendingReason>& reasons) {
   return absl::StrJoin(reasons, "; ", [](std::string* out, const api::PendingReason& r) {
@@ -177,7 +177,7 @@ template <class T>
 std::string Text(const Page<T>& page) {
   std::string out = absl::StrCat(page.items.size(), " items");
   for (const T& item : page.items) absl::StrAppend(&out, "\n    ", Text(item));
-  return out + (page.more ? "\n    ..." : "");
+  return out + (page.has_more ? "\n    ..." : "");
 }
 
 std::string Text(const PendingArrays& l) {
