@@ -410,9 +410,9 @@ consteval OpDef Checked(OpDef d) {
   if (d.batch.kind == Rule<BatchFn>::kUnset) throw "op has no batching rule";
   if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
-  const bool computes = !d.regions.empty() && d.regions[0] == RegionRole::kComputation;
+  const bool has_computations = !d.regions.empty() && d.regions[0] == RegionRole::kComputation;
   for (size_t i = 0; i < d.regions.size(); ++i) {
-    if (computes != (d.regions[i] == RegionRole::kComputation))
+    if (has_computations != (d.regions[i] == RegionRole::kComputation))
       throw "op has computations beside other regions";
     if (d.has_rules() && i > 0 && d.regions[i] != RegionRole::kRule)
       throw "op with derivative rules has more than one other region";
@@ -431,9 +431,9 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no region, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract ||
        d.lowering == Lowering::kScan) &&
-      d.reduce == ReduceKind::kNone && !(d.lowering == Lowering::kReduce && computes))
+      d.reduce == ReduceKind::kNone && !(d.lowering == Lowering::kReduce && has_computations))
     throw "op has no combiner";
-  if (computes && !d.eval) throw "op with a computation has no evaluator";
+  if (has_computations && !d.eval) throw "op with a computation has no evaluator";
   if ((d.lowering == Lowering::kIndexMap || d.lowering == Lowering::kDynamicIndex) !=
       (d.index_map != nullptr))
     throw "op has no index map, or has one and is lowered otherwise";

@@ -42,12 +42,12 @@ std::string DoubleText(double v) {
 // Prints a single element as a number if that is exact, otherwise all bytes in hex.
 std::string LiteralText(const Array& a) {
   std::string out = absl::StrCat("dense<", MakeType(a.dtype(), a.shape()).ToString(), ": ");
-  const bool number = a.num_elements() == 1 && IsComputable(a.dtype()) && std::isfinite(a.At(0));
-  if (number && IsFloat(a.dtype())) {
+  const bool is_number = a.num_elements() == 1 && IsComputable(a.dtype()) && std::isfinite(a.At(0));
+  if (is_number && IsFloat(a.dtype())) {
     absl::StrAppend(&out, DoubleText(a.At(0)));
-  } else if (number && a.dtype() == DType::kU64) {
+  } else if (is_number && a.dtype() == DType::kU64) {
     absl::StrAppend(&out, a.As<uint64_t>()[0]);
-  } else if (number) {
+  } else if (is_number) {
     absl::StrAppend(&out, a.IntAt(0));
   } else {
     absl::StrAppend(&out, "0x",

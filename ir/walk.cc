@@ -107,9 +107,9 @@ Type DropDim(Type type, int dim) {
 
 std::vector<FunctionRef> RegionsUnder(const OpDef& def, std::vector<FunctionRef> regions,
                                       const std::vector<MappedAxis>& mapped) {
-  const bool computes = !def.regions.empty() && def.RoleOf(0) == RegionRole::kComputation;
+  const bool has_computations = !def.regions.empty() && def.RoleOf(0) == RegionRole::kComputation;
   for (FunctionRef& region : regions) {
-    if (computes || region->scope.mapped == mapped) continue;
+    if (has_computations || region->scope.mapped == mapped) continue;
     auto copy = std::make_shared<Function>(*region);
     copy->scope.mapped = mapped;
     for (Op& op : copy->ops) op.regions = RegionsUnder(*op.def, std::move(op.regions), mapped);

@@ -86,8 +86,8 @@ void CopyPiece(const IndexPiece& piece, const Array& from, int64_t offset, const
   const int64_t width = ByteWidth(out->dtype());
   std::byte* const to = out->MutableData();
   const Dims zeros(box.size(), 0);
-  bool more = true;
-  while (more) {
+  bool has_next = true;
+  while (has_next) {
     const Shift shift = ShiftAt(piece.read, index, in);
     int64_t source = offset + shift.sum, target = at;
     for (size_t d = 0; d < box.size(); ++d) {
@@ -101,11 +101,11 @@ void CopyPiece(const IndexPiece& piece, const Array& from, int64_t offset, const
           << "an index map leaves its operand";
       CopyStrided(width, box, from.data() + source * width, strides, to + target * width, steps);
     }
-    more = false;
-    for (size_t d = box.size(); d-- > 0 && !more;) {
+    has_next = false;
+    for (size_t d = box.size(); d-- > 0 && !has_next;) {
       if (box[d] == piece.shape[d]) continue;
-      more = ++index[d] < piece.shape[d];
-      if (!more) index[d] = 0;
+      has_next = ++index[d] < piece.shape[d];
+      if (!has_next) index[d] = 0;
     }
   }
 }

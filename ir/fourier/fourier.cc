@@ -617,7 +617,7 @@ int64_t LengthMax(int64_t n) {
   return int64_t{1} << (!primes.empty() && primes.back() > kRadixMax ? 26 : 28);
 }
 
-int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns) {
+int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool are_columns) {
   // A chirp is transformed at a length of about 5 / 4 * 2 n at most (QuickLength).
   constexpr int64_t kVectorBytes = 64;
   const int64_t m = 3 * n + 16;
@@ -626,8 +626,8 @@ int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns) {
   const int64_t plan_bytes = 6 * (2 * m) * width;
   int64_t part_bytes =
       2 * (2 * m) * width + std::max(vector_bytes, 4 * kVectorBytes * std::min(n, kDirectMax));
-  if (columns) part_bytes += 2 * n * kVectorBytes;
-  const int64_t parts = n < kSharedMin ? kPartsMax : columns ? kLongPartsMax : 1;
+  if (are_columns) part_bytes += 2 * n * kVectorBytes;
+  const int64_t parts = n < kSharedMin ? kPartsMax : are_columns ? kLongPartsMax : 1;
   return plan_bytes + part_bytes * std::min(rows, parts) + kPartsMax * vector_bytes;
 }
 

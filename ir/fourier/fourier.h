@@ -49,6 +49,6 @@ int64_t LengthMax(int64_t n);
 // of n numbers, whose parts take `width` bytes. `rows` is the number of rows or columns. Tables
 // that depend only on the length are kept for the next transform of that length, up to 64 MiB in
 // all.
-int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns);
+int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool are_columns);
 
 }  // namespace tessera::ir::fourier

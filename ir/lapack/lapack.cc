@@ -307,10 +307,10 @@ int Routines<T>::Gesvd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, 
 // and packs each conjugate pair of vectors into two real columns; the results are converted to
 // complex numbers, so that callers see one form.
 template <class T>
-int Routines<T>::Geev(bool left, bool right, int n, T* a, int lda, std::complex<Part<T>>* w,
-                      std::complex<Part<T>>* vl, int ldvl, std::complex<Part<T>>* vr,
-                      int ldvr) const {
-  const char of_left = left ? 'V' : 'N', of_right = right ? 'V' : 'N';
+int Routines<T>::Geev(bool with_left, bool with_right, int n, T* a, int lda,
+                      std::complex<Part<T>>* w, std::complex<Part<T>>* vl, int ldvl,
+                      std::complex<Part<T>>* vr, int ldvr) const {
+  const char of_left = with_left ? 'V' : 'N', of_right = with_right ? 'V' : 'N';
   if constexpr (kIsComplex<T>) {
     using F = void (*)(const char*, const char*, const int*, T*, const int*, T*, T*, const int*, T*,
                        const int*, T*, const int*, Part<T>*, int*, size_t, size_t);
@@ -325,8 +325,8 @@ int Routines<T>::Geev(bool left, bool right, int n, T* a, int lda, std::complex<
     using F = void (*)(const char*, const char*, const int*, T*, const int*, T*, T*, T*, const int*,
                        T*, const int*, T*, const int*, int*, size_t, size_t);
     const int64_t elements = int64_t{1} * n * n;
-    std::vector<T> re(n), im(n), packed_left(left ? elements : 1),
-        packed_right(right ? elements : 1);
+    std::vector<T> re(n), im(n), packed_left(with_left ? elements : 1),
+        packed_right(with_right ? elements : 1);
     const int info = WithScratch<T>([&](T* scratch, const int* size) {
       int status = 0;
       reinterpret_cast<F>(geev_)(&of_left, &of_right, &n, a, &lda, re.data(), im.data(),
@@ -338,15 +338,15 @@ int Routines<T>::Geev(bool left, bool right, int n, T* a, int lda, std::complex<
     std::vector<std::complex<T>> values(n);
     for (int i = 0; i < n; ++i) values[i] = {re[i], im[i]};
     std::copy(values.begin(), values.end(), w);
-    if (left) UnpackEigenvectors(n, values, packed_left, vl, ldvl);
-    if (right) UnpackEigenvectors(n, values, packed_right, vr, ldvr);
+    if (with_left) UnpackEigenvectors(n, values, packed_left, vl, ldvl);
+    if (with_right) UnpackEigenvectors(n, values, packed_right, vr, ldvr);
     return 0;
   }
 }
 
 template <class T>
-int Routines<T>::Gees(bool vectors, int n, T* a, int lda, T* z, int ldz) const {
-  const char job = vectors ? 'V' : 'N', sort = 'N';
+int Routines<T>::Gees(bool with_vectors, int n, T* a, int lda, T* z, int ldz) const {
+  const char job = with_vectors ? 'V' : 'N', sort = 'N';
   int sorted = 0;
   std::vector<T> w(2 * std::max(1, n));  // the real and the imaginary parts
   std::vector<Part<T>> reals(std::max(1, n));

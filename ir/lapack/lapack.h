@@ -85,13 +85,13 @@ class Routines {
             int ldvt) const;
   int Gesvd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
             int ldvt) const;
-  // Computes eigenvalues w, and with `left` and `right` the left and right eigenvectors, as columns
-  // of vl and vr. a is overwritten. i > 0: the iteration did not converge.
-  int Geev(bool left, bool right, int n, T* a, int lda, std::complex<Part<T>>* w,
+  // Computes eigenvalues w. If the flags are set, also computes the left and right eigenvectors, as
+  // columns of vl and vr. a is overwritten. i > 0: the iteration did not converge.
+  int Geev(bool with_left, bool with_right, int n, T* a, int lda, std::complex<Part<T>>* w,
            std::complex<Part<T>>* vl, int ldvl, std::complex<Part<T>>* vr, int ldvr) const;
-  // Factors a = Z T Z^H: T replaces a, and with `vectors` z receives Z. i > 0: the iteration did
-  // not converge.
-  int Gees(bool vectors, int n, T* a, int lda, T* z, int ldz) const;
+  // Factors a = Z T Z^H. T replaces a. If `with_vectors` is true, z receives Z. i > 0: the
+  // iteration did not converge.
+  int Gees(bool with_vectors, int n, T* a, int lda, T* z, int ldz) const;
   // Factors a = Q H Q^H. H replaces a; the Householder reflectors of Q are below H's first
   // subdiagonal, and `taus` receives their n - 1 scalar factors.
   int Gehrd(int n, T* a, int lda, T* taus) const;

@@ -17,10 +17,10 @@ using Types = absl::StatusOr<std::vector<Type>>;
 struct OperandDims {
   DimList batch, contract, free;
 };
-OperandDims OperandDimsOf(const Attrs& attrs, bool lhs, int rank) {
+OperandDims OperandDimsOf(const Attrs& attrs, bool is_lhs, int rank) {
   OperandDims s;
-  s.batch = attrs.Ints(lhs ? "lhs_batching_dimensions" : "rhs_batching_dimensions");
-  s.contract = attrs.Ints(lhs ? "lhs_contracting_dimensions" : "rhs_contracting_dimensions");
+  s.batch = attrs.Ints(is_lhs ? "lhs_batching_dimensions" : "rhs_batching_dimensions");
+  s.contract = attrs.Ints(is_lhs ? "lhs_contracting_dimensions" : "rhs_contracting_dimensions");
   s.free = DimsExcept(rank, s.batch, s.contract);
   return s;
 }
@@ -101,11 +101,12 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
 // each shard then has one term of the sum. The errors are JAX's.
 absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
+  TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding,
+                           ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
   const Type &x = c.in[0], &y = c.in[1];
   const OperandDims l = OperandDimsOf(c.attrs, true, x.rank()),
                     r = OperandDimsOf(c.attrs, false, y.rank());
-  if (given && !c.attrs.Spec("out_sharding").unreduced.empty()) {
+  if (has_out_sharding && !c.attrs.Spec("out_sharding").unreduced.empty()) {
     const AxisList& named = c.attrs.Spec("out_sharding").unreduced;
     DimAxes of_x, of_y;
     for (int64_t d : l.contract) of_x.push_back(x.axes_of(d));
@@ -127,7 +128,7 @@ absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
                            "} and contracting spec=", contracting.ToString(), " of ", x.ToString(),
                            ", ", y.ToString());
   }
-  if (given || !(x.is_sharded() || y.is_sharded())) return absl::OkStatus();
+  if (has_out_sharding || !(x.is_sharded() || y.is_sharded())) return absl::OkStatus();
   const std::string inputs = absl::StrCat(x.ToString(), ", ", y.ToString());
   t.sharding.clear();
   for (size_t i = 0; i < l.batch.size(); ++i) {
@@ -185,13 +186,13 @@ absl::Status DotStates(const InferContext& c, std::vector<Type>* out) {
 // Returns the cotangent of one operand. It is the result's cotangent, contracted with the other
 // operand over the other's free dims, then transposed. The product is given the operand's sharding,
 // so that no sharding is ambiguous. Reference: JAX's _dot_general_transpose_lhs.
-Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
-  const Type& x = c.in_types[lhs ? 0 : 1];
-  Value y = NonLinearOperand(c, lhs ? 1 : 0);
-  const OperandDims mine = OperandDimsOf(c.attrs, lhs, x.rank()),
-                    other = OperandDimsOf(c.attrs, !lhs, y.rank());
+Value DotCotangent(const RuleContext& c, Value ct, bool is_lhs) {
+  const Type& x = c.in_types[is_lhs ? 0 : 1];
+  Value y = NonLinearOperand(c, is_lhs ? 1 : 0);
+  const OperandDims mine = OperandDimsOf(c.attrs, is_lhs, x.rank()),
+                    other = OperandDimsOf(c.attrs, !is_lhs, y.rank());
   const auto nb = static_cast<int64_t>(mine.batch.size());
-  const auto first_other = nb + (lhs ? static_cast<int64_t>(mine.free.size()) : 0);
+  const auto first_other = nb + (is_lhs ? static_cast<int64_t>(mine.free.size()) : 0);
   DimList ct_batch, ct_other;
   for (int64_t d = 0; d < nb; ++d) ct_batch.push_back(d);
   for (size_t d = 0; d < other.free.size(); ++d) ct_other.push_back(first_other + d);
@@ -219,8 +220,8 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
 std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
   std::vector<Value> out(2);
   if (!cts[0]) return out;
-  if (linear[0]) out[0] = DotCotangent(c, cts[0], /*lhs=*/true);
-  if (linear[1]) out[1] = DotCotangent(c, cts[0], /*lhs=*/false);
+  if (linear[0]) out[0] = DotCotangent(c, cts[0], /*is_lhs=*/true);
+  if (linear[1]) out[1] = DotCotangent(c, cts[0], /*is_lhs=*/false);
   return out;
 }
 

@@ -289,16 +289,16 @@ Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) 
   s.results[0][t[0]] = {batch};
   for (size_t d = 0; d < conv.num_spatial(); ++d) {
     const int64_t size = lhs.shape[l[2 + d]], window = rhs.shape[r[2 + d]];
-    const bool single = window == 1 && o.window_strides[d] == 1 && o.lhs_dilation[d] == 1 &&
-                        o.padding[d] == std::pair<int64_t, int64_t>(0, 0);
+    const bool is_single = window == 1 && o.window_strides[d] == 1 && o.lhs_dilation[d] == 1 &&
+                           o.padding[d] == std::pair<int64_t, int64_t>(0, 0);
     FactorList &from = s.operands[0][l[2 + d]], &by = s.operands[1][r[2 + d]],
                &to = s.results[0][t[2 + d]];
     const auto replicated = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
-    const Cut cut = single ? Cut{} : CutOf(c, conv, out[0], d);
+    const Cut cut = is_single ? Cut{} : CutOf(c, conv, out[0], d);
     if (cut.kind == Cut::kNone) {
-      from = {single ? s.Add(FactorKind::kPassThrough, size) : replicated(size)};
+      from = {is_single ? s.Add(FactorKind::kPassThrough, size) : replicated(size)};
       by = {replicated(window)};
-      to = single ? from : FactorList{replicated(out[0].shape[t[2 + d]])};
+      to = is_single ? from : FactorList{replicated(out[0].shape[t[2 + d]])};
       continue;
     }
     const bool places = cut.kind == Cut::kPlaces;
@@ -318,9 +318,9 @@ Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) 
 // is, and its sizes must be divisible.
 absl::Status ConvolutionSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding, ApplyOutSharding(c, &t));
   const Type &lhs = c.in[0], &rhs = c.in[1];
-  if (given || !(lhs.is_sharded() || rhs.is_sharded())) return absl::OkStatus();
+  if (has_out_sharding || !(lhs.is_sharded() || rhs.is_sharded())) return absl::OkStatus();
   const ConvDimensionNumbers dims = Convolution(c.attrs).dims;
   if (rhs.is_sharded() || !lhs.axes_of(static_cast<int>(dims.lhs_spec[1])).empty())
     return ShardingError(c,

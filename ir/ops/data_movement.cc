@@ -162,8 +162,9 @@ Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
 
 absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
-  if (given) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding,
+                           ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
+  if (has_out_sharding) return absl::OkStatus();
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
   t.sharding.resize(t.rank());
   for (int d = 0; d < c.in[0].rank(); ++d)
@@ -319,10 +320,11 @@ class CommonFactors {
   // For shapes without elements: the leading dims that are equal pass through, and all others need
   // replication.
   void AddFactorsOfEmptyShapes() {
-    bool same = true;
+    bool is_common_prefix = true;
     for (size_t d = 0; d < from_.size() || d < to_.size(); ++d) {
-      same = same && d < from_.size() && d < to_.size() && from_[d] == to_[d];
-      if (same) {
+      is_common_prefix =
+          is_common_prefix && d < from_.size() && d < to_.size() && from_[d] == to_[d];
+      if (is_common_prefix) {
         s_.operands[0][d] = s_.results[0][d] = {s_.Add(FactorKind::kPassThrough, from_[d])};
         continue;
       }
@@ -348,9 +350,10 @@ Signature ReshapeFactors(const InferContext& c, absl::Span<const Type> out) {
 // of factors that the axes of the result's dims cannot express.
 absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
+  TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding,
+                           ApplyOutSharding(c, &t, /*allow_unreduced=*/true));
   const Type& x = c.in[0];
-  if (given) {
+  if (has_out_sharding) {
     const PartitionSpec &spec = c.attrs.Spec("out_sharding"), operand_spec = SpecOf(x);
     const auto differ = [&](const AxisList& a, const AxisList& b) {
       return AxisSet(a.begin(), a.end()) != AxisSet(b.begin(), b.end());
@@ -362,7 +365,7 @@ absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
                         "same mesh axes as operand. Got out_sharding: ",
                         spec.ToString(), " and operand type: ", x.ToString());
   }
-  if (given || !x.is_sharded()) return absl::OkStatus();
+  if (has_out_sharding || !x.is_sharded()) return absl::OkStatus();
   const Mesh& mesh = c.scope.mesh;
   const absl::Status refused = ShardingError(
       c,

@@ -88,14 +88,14 @@ Types InferSvd(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
   const int64_t m = NumRows(a), n = NumCols(a), k = std::min(m, n);
-  const bool full = c.attrs.Bool("full_matrices");
+  const bool is_full = c.attrs.Bool("full_matrices");
   if (c.attrs.Has("algorithm") && c.attrs.Str("algorithm") != "QR")
     return ValueError(c, "algorithm is '", c.attrs.Str("algorithm"),
                       "'; expected QR, or no algorithm");
   std::vector<Type> out = {WithBatchDimsOfFirst(c, RealDType(a.dtype), {k})};
   if (!c.attrs.Bool("compute_uv")) return out;
-  out.push_back(WithBatchDimsOfFirst(c, a.dtype, {m, full ? m : k}));
-  out.push_back(WithBatchDimsOfFirst(c, a.dtype, {full ? n : k, n}));
+  out.push_back(WithBatchDimsOfFirst(c, a.dtype, {m, is_full ? m : k}));
+  out.push_back(WithBatchDimsOfFirst(c, a.dtype, {is_full ? n : k, n}));
   return out;
 }
 
@@ -110,20 +110,20 @@ std::string_view AlgorithmOf(const Attrs& attrs) {
 std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = NumRows(a), n = NumCols(a), k = std::min(m, n);
-  const bool vectors = c.attrs.Bool("compute_uv");
-  if (vectors && c.attrs.Bool("full_matrices") && m != n)
+  const bool with_vectors = c.attrs.Bool("compute_uv");
+  if (with_vectors && c.attrs.Bool("full_matrices") && m != n)
     ThrowRefused(
         "Differentiation rule", c.def,
         "the vectors beyond the singular values have no derivatives; use full_matrices=false",
         c.b.site());
   std::vector<Value> primals = c.out;
-  if (!vectors)
+  if (!with_vectors)
     primals = Svd(c.in[0], /*full_matrices=*/false, /*compute_uv=*/true, AlgorithmOf(c.attrs));
   const Value s = primals[0], u = primals[1], v = Adjoint(primals[2]), da = tangents[0];
   const Value da_v = Matmul(da, v);
   const Value x = Matmul(Adjoint(u), da_v);
   const Value re = RealPart(x);
-  if (!vectors) return {DiagonalOf(re)};
+  if (!with_vectors) return {DiagonalOf(re)};
   const Value of_column = RepeatAsRows(s, re), of_row = RepeatAsColumns(s, re);
   const Value sum = of_column + of_row;
   const Value f = OffDiagonalReciprocals(sum * (of_column - of_row));
@@ -156,11 +156,16 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
 Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
-  const bool vectors = c.attrs.Bool("compute_uv"), full = c.attrs.Bool("full_matrices");
-  const bool by_qr = c.attrs.Has("algorithm");
-  const int64_t u_cols = !vectors ? 0 : full ? m : k, vt_rows = !vectors ? 0 : full ? n : k;
+  const bool with_vectors = c.attrs.Bool("compute_uv"), is_full = c.attrs.Bool("full_matrices");
+  const bool uses_qr = c.attrs.Has("algorithm");
+  const int64_t u_cols = !with_vectors ? 0
+                         : is_full     ? m
+                                       : k,
+                vt_rows = !with_vectors ? 0
+                          : is_full     ? n
+                                        : k;
   std::vector<Array> out = ResultBuffers(c);
-  if (k == 0 && full && vectors) {  // without rows or columns, u and vt are identities
+  if (k == 0 && is_full && with_vectors) {  // without rows or columns, u and vt are identities
     for (size_t r = 1; r < out.size(); ++r) {
       const int64_t side = out[r].shape().back();
       for (int64_t i = 0; i < out[r].num_elements(); ++i)
@@ -173,8 +178,8 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
         std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), u(m * u_cols), vt(vt_rows * n);
         auto* const s = MatrixData<lapack::Part<T>>(&out[0], index, k);
         const auto ld = [](int64_t rows) { return static_cast<int>(std::max<int64_t>(rows, 1)); };
-        const char job = !vectors ? 'N' : full ? 'A' : 'S';
-        const auto solve = by_qr ? &lapack::Routines<T>::Gesvd : &lapack::Routines<T>::Gesdd;
+        const char job = !with_vectors ? 'N' : is_full ? 'A' : 'S';
+        const auto solve = uses_qr ? &lapack::Routines<T>::Gesvd : &lapack::Routines<T>::Gesdd;
         if (!AllFinite(a) ||
             (lapack.*solve)(job, static_cast<int>(m), static_cast<int>(n), a.data(), ld(m), s,
                             u.data(), ld(m), vt.data(), ld(vt_rows)) != 0) {
@@ -182,7 +187,7 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
           FillWithNan(u.data(), m * u_cols);
           FillWithNan(vt.data(), vt_rows * n);
         }
-        if (!vectors) return;
+        if (!with_vectors) return;
         PutColumnMajor(u, m, m, u_cols, &out[1], index);
         PutColumnMajor(vt, vt_rows, vt_rows, n, &out[2], index);
       });
@@ -241,54 +246,55 @@ std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
 // returns no vectors, only dw is computed, which takes one solve. The left vectors are the right
 // ones of the adjoint matrix.
 std::vector<Value> EigJvp(const RuleContext& c, Values tangents) {
-  const bool left = c.attrs.Bool("compute_left_eigenvectors"),
-             right = c.attrs.Bool("compute_right_eigenvectors");
-  if ((left || right) && !c.attrs.Bool("enable_eigvec_derivs"))
+  const bool with_left = c.attrs.Bool("compute_left_eigenvectors"),
+             with_right = c.attrs.Bool("compute_right_eigenvectors");
+  if ((with_left || with_right) && !c.attrs.Bool("enable_eigvec_derivs"))
     ThrowRefused("Differentiation rule", c.def,
                  "derivatives of the vectors are right only where no eigenvalue is repeated, which "
                  "is not checked; ask for them with enable_eigvec_derivs",
                  c.b.site());
   std::vector<Value> primals = c.out;
-  if (!right) primals = Eig(c.in[0], {.left = left, .enable_eigvec_derivs = true});
+  if (!with_right) primals = Eig(c.in[0], {.left = with_left, .enable_eigvec_derivs = true});
   const Value w = primals[0], v = primals.back();
   Value da = tangents[0];
   if (!IsComplex(da.dtype())) da = Complex(da, Zeros(da.builder(), da.type()));
-  if (!left && !right) {
+  if (!with_left && !with_right) {
     const Value solved = SolvedByLu(v, da);
     const Value products = solved * MatrixTranspose(v);
     return {ReduceSum(products, {products.rank() - 1})};
   }
   const auto [dw, dv] = EigTangents(w, v, da);
   std::vector<Value> out = {dw};
-  if (left) {
+  if (with_left) {
     const Value conjugates = Conj(w);
     out.push_back(EigTangents(conjugates, primals[1], Adjoint(da)).second);
   }
-  if (right) out.push_back(dv);
+  if (with_right) out.push_back(dv);
   return out;
 }
 
 Arrays EvalEig(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
-  const bool left = c.attrs.Bool("compute_left_eigenvectors"),
-             right = c.attrs.Bool("compute_right_eigenvectors");
+  const bool with_left = c.attrs.Bool("compute_left_eigenvectors"),
+             with_right = c.attrs.Bool("compute_right_eigenvectors");
   std::vector<Array> out = ResultBuffers(c);
-  return ForEachMatrix(c, in[0].dtype(), NumMatrices(in[0].shape()), out,
-                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         using Number = std::complex<lapack::Part<T>>;
-                         std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n);
-                         std::vector<Number> vl(left ? n * n : 1), vr(right ? n * n : 1);
-                         Number* const w = MatrixData<Number>(&out[0], index, n);
-                         const int size = static_cast<int>(n);
-                         if (!AllFinite(a) || lapack.Geev(left, right, size, a.data(), size, w,
-                                                          vl.data(), size, vr.data(), size) != 0) {
-                           FillWithNan(w, n);
-                           FillWithNan(vl.data(), static_cast<int64_t>(vl.size()));
-                           FillWithNan(vr.data(), static_cast<int64_t>(vr.size()));
-                         }
-                         if (left) PutColumnMajor(vl, n, n, n, &out[1], index);
-                         if (right) PutColumnMajor(vr, n, n, n, &out[left ? 2 : 1], index);
-                       });
+  return ForEachMatrix(
+      c, in[0].dtype(), NumMatrices(in[0].shape()), out,
+      [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+        using Number = std::complex<lapack::Part<T>>;
+        std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n);
+        std::vector<Number> vl(with_left ? n * n : 1), vr(with_right ? n * n : 1);
+        Number* const w = MatrixData<Number>(&out[0], index, n);
+        const int size = static_cast<int>(n);
+        if (!AllFinite(a) || lapack.Geev(with_left, with_right, size, a.data(), size, w, vl.data(),
+                                         size, vr.data(), size) != 0) {
+          FillWithNan(w, n);
+          FillWithNan(vl.data(), static_cast<int64_t>(vl.size()));
+          FillWithNan(vr.data(), static_cast<int64_t>(vr.size()));
+        }
+        if (with_left) PutColumnMajor(vl, n, n, n, &out[1], index);
+        if (with_right) PutColumnMajor(vr, n, n, n, &out[with_left ? 2 : 1], index);
+      });
 }
 
 constexpr AttrSpec kEigAttrs[] = {{"compute_left_eigenvectors", AttrKind::kBool},
@@ -318,19 +324,19 @@ Types InferSchur(const InferContext& c) {
 
 Arrays EvalSchur(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
-  const bool vectors = c.attrs.Bool("compute_schur_vectors");
+  const bool with_vectors = c.attrs.Bool("compute_schur_vectors");
   std::vector<Array> out = ResultBuffers(c);
   return ForEachMatrix(
       c, in[0].dtype(), NumMatrices(in[0].shape()), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n), q(vectors ? n * n : 1);
+        std::vector<T> a = ToColumnMajor<T>(in[0], index, n, n), q(with_vectors ? n * n : 1);
         const int size = static_cast<int>(n);
-        if (!AllFinite(a) || lapack.Gees(vectors, size, a.data(), size, q.data(), size) != 0) {
+        if (!AllFinite(a) || lapack.Gees(with_vectors, size, a.data(), size, q.data(), size) != 0) {
           FillWithNan(a.data(), n * n);
           FillWithNan(q.data(), static_cast<int64_t>(q.size()));
         }
         PutColumnMajor(a, n, n, n, &out[0], index);
-        if (vectors) PutColumnMajor(q, n, n, n, &out[1], index);
+        if (with_vectors) PutColumnMajor(q, n, n, n, &out[1], index);
       });
 }
 

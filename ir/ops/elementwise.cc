@@ -335,10 +335,10 @@ absl::StatusOr<std::vector<Type>> InferCompare(const InferContext& c) {
   return InferPredicate<kFloats>(c);
 }
 constexpr auto kRunCompare = [](const Attrs& attrs, DType operand, DType, auto run) {
-  const bool total = attrs.Has("compare_type");
+  const bool is_total_order = attrs.Has("compare_type");
   scalar::DispatchCompute<kAnything>(operand, [&]<DType kD>(DTypeTag<kD>) {
     WithRelation(attrs.Str("direction"), [&](auto relation) {
-      if (!total) return run.template Call<DType::kBool, kD, kD>(relation);
+      if (!is_total_order) return run.template Call<DType::kBool, kD, kD>(relation);
       run.template Call<DType::kBool, kD, kD>([relation](auto x, auto y) {
         const auto a = InTotalOrder(x);
         return relation(a, InTotalOrder(y));

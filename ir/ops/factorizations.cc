@@ -284,13 +284,13 @@ std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
 std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = NumRows(a), n = NumCols(a);
-  const bool pivoting = IsPivoting(c.attrs);
+  const bool is_pivoted = IsPivoting(c.attrs);
   const Value q = c.out[0], r = c.out[1];
-  const Value da = pivoting ? TakeColumns(tangents[0], c.out[2]) : tangents[0];
+  const Value da = is_pivoted ? TakeColumns(tangents[0], c.out[2]) : tangents[0];
   const int rows = q.rank() - 2, cols = q.rank() - 1;
   std::vector<Value> out(c.out.size());
   if (m < n) {
-    const Value x = pivoting ? TakeColumns(c.in[0], c.out[2]) : c.in[0];
+    const Value x = is_pivoted ? TakeColumns(c.in[0], c.out[2]) : c.in[0];
     const Value r1 = SliceInDim(r, cols, 0, m), da1 = SliceInDim(da, cols, 0, m);
     const auto [dq, dr1] = ThinQrTangents(q, r1, da1);
     const Value x2 = SliceInDim(x, cols, m, n), da2 = SliceInDim(da, cols, m, n);
@@ -333,9 +333,9 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n),
                 q_cols = c.attrs.Bool("full_matrices") ? m : k;
-  const bool pivoting = IsPivoting(c.attrs);
+  const bool is_pivoted = IsPivoting(c.attrs);
   std::vector<Array> out = ResultBuffers(c);
-  if (pivoting && m == 0)  // the columns stay where they are
+  if (is_pivoted && m == 0)  // the columns stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % n));
   // A matrix without columns still has a q, the identity.
   const int64_t count =
@@ -344,7 +344,7 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
                          std::vector<T> a = ToColumnMajor<T>(in[0], index, m, n), taus(k);
                          const auto rows = static_cast<int>(m), cols = static_cast<int>(n);
-                         if (n > 0 && pivoting) {
+                         if (n > 0 && is_pivoted) {
                            std::vector<int> pivots(n);
                            if (AllFinite(a)) {
                              lapack.Geqp3(rows, cols, a.data(), rows, pivots.data(), taus.data());

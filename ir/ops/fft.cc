@@ -225,7 +225,7 @@ int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
   for (size_t i = 0; i < lengths.size(); ++i)
     if (lengths[i] > 0)
       most = std::max(most, fourier::ScratchBytes(elements / lengths[i] + 1, lengths[i], width,
-                                                  /*columns=*/i + 1 < lengths.size()));
+                                                  /*are_columns=*/i + 1 < lengths.size()));
   if (KindOf(c.attrs) == FftKind::kIrfft && lengths.size() > 1) most += c.in[0].num_bytes();
   return most;
 }

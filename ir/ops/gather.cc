@@ -71,8 +71,8 @@ Signature GatherFactors(const InferContext& c, absl::Span<const Type> out) {
 absl::Status GatherSharding(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &indices = c.in[1];
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
-  if (given || (!x.is_sharded() && !indices.is_sharded())) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding, ApplyOutSharding(c, &t));
+  if (has_out_sharding || (!x.is_sharded() && !indices.is_sharded())) return absl::OkStatus();
   const Geometry g(GatherDimsOf(c.attrs), x.rank(), indices.rank());
   t.sharding.assign(t.rank(), {});
   for (int d = 0; d < indices.rank(); ++d)
@@ -174,14 +174,15 @@ std::vector<Value> TransposeGather(const RuleContext& c, Values cts, const std::
 }
 
 Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const bool operand = dims[0] >= 0, indices = dims[1] >= 0;
+  const bool is_operand_batched = dims[0] >= 0, are_indices_batched = dims[1] >= 0;
   Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
-  BatchedDims(GatherDimsOf(c.attrs), operand, indices).WriteTo(&attrs, kGatherNames);
-  if (operand)
+  BatchedDims(GatherDimsOf(c.attrs), is_operand_batched, are_indices_batched)
+      .WriteTo(&attrs, kGatherNames);
+  if (is_operand_batched)
     attrs.Set("slice_sizes", WithInserted(c.attrs.Ints("slice_sizes"), 0,
-                                          indices ? std::min<int64_t>(size, 1) : size));
-  const Value x = operand ? MoveDim(c.in[0], dims[0], 0) : c.in[0];
-  const Value at = indices ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
+                                          are_indices_batched ? std::min<int64_t>(size, 1) : size));
+  const Value x = is_operand_batched ? MoveDim(c.in[0], dims[0], 0) : c.in[0];
+  const Value at = are_indices_batched ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
   return {{EmitMatched(c.def, {x, at}, std::move(attrs))}, {0}};
 }
 

@@ -35,12 +35,12 @@ bool Accepts(ReduceKind kind, DType dtype) {
 
 absl::Status CheckDtype(const InferContext& c) {
   if (Accepts(c.def.reduce, c.in[0].dtype)) return CheckComputable(c, c.in[0].dtype);
-  const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
-  const bool number = c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
+  const bool is_bitwise = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
+  const bool is_arithmetic = c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
   return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(c.in[0].dtype)), "; expected ",
-                   number ? "a number type"
-                   : bits ? "bool or an integer type"
-                          : "a real type");
+                   is_arithmetic ? "a number type"
+                   : is_bitwise  ? "bool or an integer type"
+                                 : "a real type");
 }
 
 Types InferReduce(const InferContext& c) {
@@ -61,20 +61,20 @@ Signature FactorsWithoutDims(const InferContext& c, const DimList& reduced, Fact
   s.operands.resize(1);
   s.results.resize(1);
   for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool drop = Contains(reduced, d);
-    s.factors.push_back({drop ? kind : FactorKind::kPassThrough, c.in[0].shape[d]});
+    const bool is_reduced = Contains(reduced, d);
+    s.factors.push_back({is_reduced ? kind : FactorKind::kPassThrough, c.in[0].shape[d]});
     s.operands[0].push_back({d});
-    if (!drop) s.results[0].push_back({d});
+    if (!is_reduced) s.results[0].push_back({d});
   }
   return s;
 }
 
 Signature ReduceFactors(const InferContext& c, absl::Span<const Type>) {
   // An `and` or `or` of integer bits cannot be completed by a max or min across devices.
-  const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
-  const bool whole = bits && c.in[0].dtype != DType::kBool;
+  const bool is_bitwise = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
+  const bool needs_replication = is_bitwise && c.in[0].dtype != DType::kBool;
   return FactorsWithoutDims(c, ReducedDims(c.attrs),
-                            whole ? FactorKind::kReplicated : FactorKind::kReduction);
+                            needs_replication ? FactorKind::kReplicated : FactorKind::kReduction);
 }
 
 // A sharded dim may be reduced. The result's type lacks the axes of that dim.
@@ -357,9 +357,9 @@ std::vector<Value> PartitionArg(const RuleContext& c, const PartitionContext& p)
   Attrs block_attrs = c.attrs;
   block_attrs.Set("index_dtype", index);
   const Value local = c.b.Emit1(c.def, c.in, std::move(block_attrs));
-  const bool max = c.def.reduce == ReduceKind::kArgMax;
-  const Value mine = max ? ReduceMax(c.in[0], {dim}) : ReduceMin(c.in[0], {dim});
-  const Value best = max ? Pmax(mine, axes) : Pmin(mine, axes);
+  const bool is_max = c.def.reduce == ReduceKind::kArgMax;
+  const Value mine = is_max ? ReduceMax(c.in[0], {dim}) : ReduceMin(c.in[0], {dim});
+  const Value best = is_max ? Pmax(mine, axes) : Pmin(mine, axes);
   Value has_best = Compare(mine, best, "EQ");
   if (IsFloat(mine.dtype())) has_best = Or(has_best, Compare(mine, mine, "NE"));
   const Value begin = BlockBegin(c.b, axes, c.in[0].dim(dim), index);

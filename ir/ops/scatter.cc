@@ -207,11 +207,12 @@ std::vector<Value> ScatterExtremumJvp(const RuleContext& c, Values tangents) {
 // ---- Batching and shards. ----
 
 Batched BatchScatter(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const bool indices = dims[1] >= 0;
+  const bool are_indices_batched = dims[1] >= 0;
   Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
-  BatchedDims(ScatterDimsOf(c.attrs), /*operand=*/true, indices).WriteTo(&attrs, kScatterNames);
+  BatchedDims(ScatterDimsOf(c.attrs), /*is_operand_batched=*/true, are_indices_batched)
+      .WriteTo(&attrs, kScatterNames);
   const Value x = BatchInFront(c, dims, 0, size), updates = BatchInFront(c, dims, 2, size);
-  const Value at = indices ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
+  const Value at = are_indices_batched ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
   return {{EmitMatched(c.def, {x, at, updates}, std::move(attrs))}, {0}};
 }
 
@@ -227,14 +228,14 @@ std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext
     if (p.signature.factors[f].kind == FactorKind::kReduction)
       cut.insert(cut.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
   Attrs attrs = LocalScatterAttrs(c, local);
-  const bool sum = c.def.reduce == ReduceKind::kSum, prod = c.def.reduce == ReduceKind::kProd;
+  const bool is_sum = c.def.reduce == ReduceKind::kSum, is_prod = c.def.reduce == ReduceKind::kProd;
   Value to = c.in[0];
-  if (!cut.empty() && sum) to = AdditiveIdentity(to);
-  if (!cut.empty() && prod) to = FullLike(to, 1);
+  if (!cut.empty() && is_sum) to = AdditiveIdentity(to);
+  if (!cut.empty() && is_prod) to = FullLike(to, 1);
   const Value mine = EmitMatched(c.def, {to, local.indices, c.in[2]}, std::move(attrs));
   if (cut.empty()) return {mine};
   const Value all = derive::CombineShards(mine, c.def.reduce, cut);
-  return {sum ? Add(c.in[0], all) : prod ? Mul(c.in[0], all) : all};
+  return {is_sum ? Add(c.in[0], all) : is_prod ? Mul(c.in[0], all) : all};
 }
 
 consteval OpDef ScatterLike(OpDef d) {

@@ -80,10 +80,10 @@ Types InferTriangularSolve(const InferContext& c) {
   const Type &a = c.in[0], &b = c.in[1];
   const Dims of_a(a.shape.begin(), a.shape.end() - 2), of_b(b.shape.begin(), b.shape.end() - 2);
   if (of_a != of_b) return TypeError(c, "got batches of different shapes: ", TypesToString(c.in));
-  const bool left = c.attrs.Bool("left_side");
-  if (NumRows(a) != (left ? NumRows(b) : NumCols(b)))
+  const bool is_left_side = c.attrs.Bool("left_side");
+  if (NumRows(a) != (is_left_side ? NumRows(b) : NumCols(b)))
     return TypeError(c, "a is ", a.ToString(), " and b ", b.ToString(), "; expected b to have ",
-                     NumRows(a), left ? " rows" : " columns");
+                     NumRows(a), is_left_side ? " rows" : " columns");
   return std::vector<Type>{MakeType(b.dtype, b.shape)};
 }
 

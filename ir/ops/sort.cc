@@ -28,10 +28,11 @@ absl::Status CheckOrdered(const InferContext& c, const Type& key) {
 // ---- The order. ----
 
 // Returns a number for the element of `x` at the flat index `at`. The numbers are ordered as the
-// elements are. `total` selects IEEE's total order, which SortRule::descending requires.
-uint64_t OrderKey(const Array& x, int64_t at, bool total) {
+// elements are, by IEEE's total order if `by_total_order` is true. SortRule::descending requires
+// this order.
+uint64_t OrderKey(const Array& x, int64_t at, bool by_total_order) {
   constexpr uint64_t kSign = uint64_t{1} << 63;
-  if (total && IsComputable(x.dtype()) && IsFloat(x.dtype())) {
+  if (by_total_order && IsComputable(x.dtype()) && IsFloat(x.dtype())) {
     const int64_t width = ByteWidth(x.dtype());
     uint64_t bits = 0;
     std::memcpy(&bits, x.data() + at * width, width);

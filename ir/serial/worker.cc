@@ -216,10 +216,10 @@ static absl::Status CheckShards(const std::vector<api::FileArrayInfo>& arrays,
       return Bad("file: a shard does not belong to an array of the file");
     const api::FileArrayInfo& array = arrays[s.index];
     TESSERA_RETURN_IF_ERROR(CheckDims(s.shape, array.dtype, limits.limits));
-    bool inside = s.starts.size() == array.shape.size() && s.shape.size() == array.shape.size();
-    for (size_t d = 0; inside && d < s.shape.size(); ++d)
-      inside = s.starts[d] >= 0 && s.starts[d] <= array.shape[d] - s.shape[d];
-    if (!inside) return Bad("file: a block does not lie inside its array");
+    bool is_inside = s.starts.size() == array.shape.size() && s.shape.size() == array.shape.size();
+    for (size_t d = 0; is_inside && d < s.shape.size(); ++d)
+      is_inside = s.starts[d] >= 0 && s.starts[d] <= array.shape[d] - s.shape[d];
+    if (!is_inside) return Bad("file: a block does not lie inside its array");
   }
   return absl::OkStatus();
 }

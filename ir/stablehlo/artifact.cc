@@ -54,8 +54,8 @@ class Decoder {
   absl::Status DecodeEntry(const Entry& entry, const Row (&rows)[kRows], T* out, Set set) {
     out->bytes = entry.bytes;
     const Dialect dialect = DialectOf(code_.dialects[entry.dialect]);
-    if (!entry.custom) ReadText(entry.bytes, out);
-    if (!entry.custom || dialect == Dialect::kOther) return absl::OkStatus();
+    if (!entry.is_custom) ReadText(entry.bytes, out);
+    if (!entry.is_custom || dialect == Dialect::kOther) return absl::OkStatus();
     Cursor in(entry.bytes, "an attribute or type");
     const uint64_t code = in.VarInt();
     const Row* const row = FindRow(rows, dialect, code);
@@ -102,10 +102,10 @@ class Decoder {
         AddAttrRef(in);
         return AddAttrRef(in);
       case 'o': {
-        bool there = false;
-        const uint64_t index = in.VarInt(&there);
-        out_.refs.push_back(there ? in.CheckedIndex(index, code_.attrs.size(), "attributes")
-                                  : kNone);
+        bool is_present = false;
+        const uint64_t index = in.VarInt(&is_present);
+        out_.refs.push_back(is_present ? in.CheckedIndex(index, code_.attrs.size(), "attributes")
+                                       : kNone);
         return;
       }
       case 'c': {
@@ -132,10 +132,10 @@ class Decoder {
       case 'y':
         return AddInt(in.Byte());
       case 'p': {
-        bool there = false;
-        const uint64_t value = in.VarInt(&there);
-        AddInt(there);
-        return AddInt(there ? static_cast<int64_t>(value) : 0);
+        bool is_present = false;
+        const uint64_t value = in.VarInt(&is_present);
+        AddInt(is_present);
+        return AddInt(is_present ? static_cast<int64_t>(value) : 0);
       }
       case 'b':
         out.bytes = in.Take(in.Count("bytes"));
@@ -262,11 +262,11 @@ class OpDecoder {
       Cursor in(code_.properties[op.properties], "properties of an op");
       while (!words.empty()) {
         std::string_view name = NextWord(words);
-        bool there = true;
+        bool is_present = true;
         const bool optional = name.back() == '?';
-        const uint64_t index = optional ? in.VarInt(&there) : in.VarInt();
+        const uint64_t index = optional ? in.VarInt(&is_present) : in.VarInt();
         if (optional) name.remove_suffix(1);
-        if (there)
+        if (is_present)
           out_.named_attrs.push_back(
               {name, in.CheckedIndex(index, code_.attrs.size(), "attributes")});
       }

@@ -201,7 +201,7 @@ class Reader {
         for (size_t i = 0; i < count && offsets.ok() && bytes.ok(); ++i) {
           Entry& entry = table->emplace_back();
           entry.dialect = dialect;
-          entry.bytes = bytes.Take(offsets.VarInt(&entry.custom));
+          entry.bytes = bytes.Take(offsets.VarInt(&entry.is_custom));
         }
         TESSERA_RETURN_IF_ERROR(bytes.status());
       }

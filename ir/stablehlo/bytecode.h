@@ -45,7 +45,7 @@ absl::Span<const T> Slice(const std::vector<T>& table, Range range) {
 struct Entry {
   uint32_t dialect = 0;
   // Whether the entry is in the encoding of its dialect. Otherwise it is MLIR's text.
-  bool custom = false;
+  bool is_custom = false;
   Bytes bytes;
 };
 

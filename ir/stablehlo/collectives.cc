@@ -183,9 +183,9 @@ Reducer ReducerOf(const Function& f, DType dtype) {
   if (def == nullptr || f.num_params != 2 || f.type(0) != MakeType(dtype, {})) return nullptr;
   if (def == &ops::kAdd) return Psum;
   // The maximum of booleans is their "or", and the minimum their "and".
-  const bool booleans = dtype == DType::kBool;
-  if (booleans && def == &ops::kOr) return Pmax;
-  if (booleans && def == &ops::kAnd) return Pmin;
+  const bool is_bool = dtype == DType::kBool;
+  if (is_bool && def == &ops::kOr) return Pmax;
+  if (is_bool && def == &ops::kAnd) return Pmin;
   if (def == &ops::kMax) return Pmax;
   if (def == &ops::kMin) return Pmin;
   return nullptr;
@@ -213,12 +213,12 @@ Results ImportAllReduce(const OpReader& op) {
     return reduce != nullptr ? reduce(v, axes) : FoldShards(op, v, axes, f);
   });
 }
-// Reduces booleans over the shards, by "or" if `any` is true and by "and" otherwise, and returns
+// Reduces booleans over the shards, by "or" if `is_or` is true and by "and" otherwise, and returns
 // this device's block of the result. An element of "or" is true if the number of shards with true
 // is not 0. An element of "and" is true if the number of shards with false is 0.
-Value ScatterBooleans(Value v, const AxisList& axes, int dim, bool any) {
-  const Value count = PsumScatter(any ? v : Not(v), axes, dim, /*tiled=*/true);
-  return Compare(count, FullLike(count, 0), any ? "NE" : "EQ");
+Value ScatterBooleans(Value v, const AxisList& axes, int dim, bool is_or) {
+  const Value count = PsumScatter(is_or ? v : Not(v), axes, dim, /*tiled=*/true);
+  return Compare(count, FullLike(count, 0), is_or ? "NE" : "EQ");
 }
 Results ImportReduceScatter(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kMatters);
@@ -233,7 +233,7 @@ Results ImportReduceScatter(const OpReader& op) {
   return ForEachOperand(op, [&](Value v) {
     const Reducer reduce = ReducerOf(*f, v.dtype());
     if (v.dtype() == DType::kBool && (reduce == &Pmax || reduce == &Pmin))
-      return ScatterBooleans(v, axes, dim, /*any=*/reduce == &Pmax);
+      return ScatterBooleans(v, axes, dim, /*is_or=*/reduce == &Pmax);
     if (reduce != &Psum)
       op.NotSupported("does not reduce to a sum; reduce on all devices and take a slice");
     return PsumScatter(v, axes, dim, /*tiled=*/true);
@@ -270,16 +270,16 @@ int64_t FirstAlong(const Mesh& mesh, int64_t position, const AxisList& axes) {
 AxisList AxesOfPairs(const Mesh& mesh, const std::vector<MeshPositions>& pairs) {
   AxisList axes;
   for (const MeshAxis& axis : mesh.axes) {
-    bool moves = false;
+    bool moves_data = false;
     // The number of pairs that are equal except for their positions along the axis. The key is such
     // a pair at position 0.
     std::map<MeshPositions, int64_t> num_alike;
     for (const MeshPositions& pair : pairs) {
-      moves |= mesh.IndexAlong(pair[0], {axis.name}) != mesh.IndexAlong(pair[1], {axis.name});
+      moves_data |= mesh.IndexAlong(pair[0], {axis.name}) != mesh.IndexAlong(pair[1], {axis.name});
       ++num_alike[{FirstAlong(mesh, pair[0], {axis.name}), FirstAlong(mesh, pair[1], {axis.name})}];
     }
-    if (moves || std::any_of(num_alike.begin(), num_alike.end(),
-                             [&](const auto& entry) { return entry.second != axis.size; }))
+    if (moves_data || std::any_of(num_alike.begin(), num_alike.end(),
+                                  [&](const auto& entry) { return entry.second != axis.size; }))
       axes.push_back(axis.name);
   }
   return axes;

@@ -208,20 +208,20 @@ std::vector<Value> ExpandElementwise(const RuleContext& c) {
 std::vector<Value> ExpandArg(const RuleContext& c) {
   const int64_t dim = c.attrs.Int("dimension");
   const DType index = c.attrs.Dtype("index_dtype"), dtype = c.in[0].dtype();
-  const bool max = c.def.reduce == ReduceKind::kArgMax;
+  const bool is_max = c.def.reduce == ReduceKind::kArgMax;
   Builder b(Scope{}, "better");
   std::vector<Value> params;
   for (int side = 0; side < 2; ++side)
     for (const DType of : {dtype, index}) params.push_back(b.Param(MakeType(of, {})));
   const Value a = params[0], index_a = params[1], other = params[2], index_other = params[3];
-  Value better = Compare(a, other, max ? "GT" : "LT");
+  Value better = Compare(a, other, is_max ? "GT" : "LT");
   if (IsFloat(dtype)) better = Or(better, Compare(a, a, "NE"));
   const Value equal = Compare(a, other, "EQ");
   const Value first = And(equal, Compare(index_a, index_other, "LT"));
   const Value best = Select(better, a, other);
   const Value at = Select(Or(better, first), index_a, index_other);
   const FunctionRef computation = b.Build({best, at});
-  const Array worst = IdentityOf(max ? ops::kReduceMax : ops::kReduceMin, dtype);
+  const Array worst = IdentityOf(is_max ? ops::kReduceMax : ops::kReduceMin, dtype);
   const Value indices = Iota(c.b, index, c.in[0].shape(), static_cast<int>(dim));
   const Value worst_of_all = Constant(c.b, worst);
   const Value zero = Constant(c.b, Array::ScalarInt(index, 0));

@@ -96,7 +96,7 @@ uint32_t Exporter::CarriedAttrs(const std::vector<Type>& types,
                                 const std::vector<std::string>& names,
                                 const std::vector<std::optional<PartitionSpec>>& shardings) {
   ValueIds each;
-  bool any = false;
+  bool has_entries = false;
   for (size_t i = 0; i < types.size(); ++i) {
     std::vector<std::pair<uint32_t, uint32_t>> entries;
     if (i < names.size() && !names[i].empty()) {
@@ -107,10 +107,10 @@ uint32_t Exporter::CarriedAttrs(const std::vector<Type>& types,
       const uint32_t key = module_.Text("sdy.sharding");
       entries.emplace_back(key, Sharding(*shardings[i], types[i].rank()));
     }
-    any |= !entries.empty();
+    has_entries |= !entries.empty();
     each.push_back(module_.Dictionary(entries));
   }
-  return module_.List(any ? each : ValueIds());
+  return module_.List(has_entries ? each : ValueIds());
 }
 
 // Writes one function with its arguments, results and ops. The entry is public and carries the

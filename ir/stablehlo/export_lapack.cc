@@ -140,8 +140,8 @@ Results ExpandQr(const RuleContext& c) {
   const Value x = c.in[0];
   const int rows = x.rank() - 2, cols = x.rank() - 1;
   const int64_t m = x.dim(rows), n = x.dim(cols);
-  const bool full = c.attrs.Bool("full_matrices");
-  const bool pivoting = c.attrs.Has("pivoting") && c.attrs.Bool("pivoting");
+  const bool is_full = c.attrs.Bool("full_matrices");
+  const bool is_pivoted = c.attrs.Has("pivoting") && c.attrs.Bool("pivoting");
   Builder& b = x.builder();
   if (m == 0 || n == 0) {
     const Value none = Zeros(b, MakeType(x.dtype(), c.out_types[0].shape));
@@ -152,7 +152,7 @@ Results ExpandQr(const RuleContext& c) {
     return out;
   }
   Value r, taus, pivots;
-  if (pivoting) {
+  if (is_pivoted) {
     Dims shape = x.shape();
     shape.erase(shape.begin() + rows);
     const Geqp3Result found = Geqp3(x, Zeros(b, MakeType(DType::kS32, std::move(shape))));
@@ -165,7 +165,7 @@ Results ExpandQr(const RuleContext& c) {
   Value q = r;
   if (m < n) {
     q = SliceInDim(r, cols, 0, m);
-  } else if (full) {
+  } else if (is_full) {
     ops::DimList low(x.rank(), 0), high = low;
     high[cols] = m - n;
     q = Pad(r, ir::Constant(b, x.dtype(), 0), std::move(low), std::move(high));
@@ -174,7 +174,7 @@ Results ExpandQr(const RuleContext& c) {
   }
   q = HouseholderProduct(q, taus);
   Results out = {q, ops::Triu(r)};
-  if (pivoting) out.push_back(pivots);
+  if (is_pivoted) out.push_back(pivots);
   return out;
 }
 ValueIds WriteQr(Exporter& out, const SourceOp& op) {
@@ -221,39 +221,41 @@ ValueIds WriteSvd(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
   const int64_t m = ops::NumRows(x), n = ops::NumCols(x), k = std::min(m, n);
   if (k == 0) return out.Inline(*Expanded(op, ExpandEmptySvd), op.in);
-  const bool vectors = op.attrs().Bool("compute_uv"), full = op.attrs().Bool("full_matrices");
-  const bool by_qr = op.attrs().Has("algorithm");
-  const std::vector<Type> types = {x, op.out_type(0), BatchType(op, x.dtype, {m, full ? m : k}),
-                                   BatchType(op, x.dtype, {full ? n : k, n}), InfoType(op)};
-  const char* const routine = by_qr ? "gesvd" : "gesdd";
+  const bool with_vectors = op.attrs().Bool("compute_uv"),
+             is_full = op.attrs().Bool("full_matrices");
+  const bool uses_qr = op.attrs().Has("algorithm");
+  const std::vector<Type> types = {x, op.out_type(0), BatchType(op, x.dtype, {m, is_full ? m : k}),
+                                   BatchType(op, x.dtype, {is_full ? n : k, n}), InfoType(op)};
+  const char* const routine = uses_qr ? "gesvd" : "gesdd";
   const ValueIds found = CallRoutine(out, op, routine, routine, types,
-                                     {{"mode", LetterAttr(out, !vectors ? 'N'
-                                                               : full   ? 'A'
-                                                                        : 'S')}});
+                                     {{"mode", LetterAttr(out, !with_vectors ? 'N'
+                                                               : is_full     ? 'A'
+                                                                             : 'S')}});
   return WriteOnResults(out, found, types, [&](const Results& in) {
     const Results of_svd(in.begin() + 1, in.end());
-    return KeptUnlessFailed(of_svd, vectors ? 3 : 1);
+    return KeptUnlessFailed(of_svd, with_vectors ? 3 : 1);
   });
 }
 
 ValueIds WriteEig(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
-  const bool left = op.attrs().Bool("compute_left_eigenvectors"),
-             right = op.attrs().Bool("compute_right_eigenvectors"), complex = IsComplex(x.dtype);
+  const bool with_left = op.attrs().Bool("compute_left_eigenvectors"),
+             with_right = op.attrs().Bool("compute_right_eigenvectors"),
+             is_complex = IsComplex(x.dtype);
   const Type& w = op.out_type(0);
   const Type vectors = MakeType(w.dtype, x.shape);
   std::vector<Type> types = {MakeType(x.dtype, w.shape)};
-  if (!complex) types.push_back(types[0]);
+  if (!is_complex) types.push_back(types[0]);
   types.insert(types.end(), {vectors, vectors, InfoType(op)});
-  const uint32_t left_letter = LetterAttr(out, left ? 'V' : 'N');
+  const uint32_t left_letter = LetterAttr(out, with_left ? 'V' : 'N');
   const ValueIds found = CallRoutine(
       out, op, "geev", "geev", types,
-      {{"compute_left", left_letter}, {"compute_right", LetterAttr(out, right ? 'V' : 'N')}});
+      {{"compute_left", left_letter}, {"compute_right", LetterAttr(out, with_right ? 'V' : 'N')}});
   return WriteOnResults(out, found, types, [&](const Results& in) {
-    const size_t next = complex ? 1 : 2;
-    Results results = {complex ? in[0] : Complex(in[0], in[1])};
-    if (left) results.push_back(in[next]);
-    if (right) results.push_back(in[next + 1]);
+    const size_t next = is_complex ? 1 : 2;
+    Results results = {is_complex ? in[0] : Complex(in[0], in[1])};
+    if (with_left) results.push_back(in[next]);
+    if (with_right) results.push_back(in[next + 1]);
     const size_t count = results.size();
     results.push_back(in.back());
     return KeptUnlessFailed(results, count);
@@ -262,16 +264,17 @@ ValueIds WriteEig(Exporter& out, const SourceOp& op) {
 
 ValueIds WriteSchur(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
-  const bool vectors = op.attrs().Bool("compute_schur_vectors");
+  const bool with_vectors = op.attrs().Bool("compute_schur_vectors");
   const Type w = BatchType(op, x.dtype, {ops::NumCols(x)}), info = InfoType(op);
   std::vector<Type> types = {x, x, w};
   if (!IsComplex(x.dtype)) types.push_back(w);
   types.insert(types.end(), {info, info});
-  const uint32_t mode = LetterAttr(out, vectors ? 'V' : 'N');
+  const uint32_t mode = LetterAttr(out, with_vectors ? 'V' : 'N');
   const ValueIds found =
       CallRoutine(out, op, "gees", "gees", types, {{"mode", mode}, {"sort", LetterAttr(out, 'N')}});
-  return WriteOnResults(out, found, types,
-                        [&](const Results& in) { return KeptUnlessFailed(in, vectors ? 2 : 1); });
+  return WriteOnResults(out, found, types, [&](const Results& in) {
+    return KeptUnlessFailed(in, with_vectors ? 2 : 1);
+  });
 }
 
 ValueIds WriteHessenberg(Exporter& out, const SourceOp& op) {

@@ -42,8 +42,8 @@ NamedAttrs AttrsOf(Exporter& out, const SourceOp& op) {
       continue;
     }
     if (const auto* number = std::get_if<int64_t>(&value)) {
-      const bool bits = name == "exponent_bits" || name == "mantissa_bits";
-      attrs.emplace_back(name, m.Int(*number, bits ? DType::kS32 : DType::kS64));
+      const bool is_bit_count = name == "exponent_bits" || name == "mantissa_bits";
+      attrs.emplace_back(name, m.Int(*number, is_bit_count ? DType::kS32 : DType::kS64));
     } else if (const auto* truth = std::get_if<bool>(&value)) {
       attrs.emplace_back(name, m.Bool(*truth));
     } else if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {

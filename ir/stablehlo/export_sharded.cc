@@ -35,10 +35,11 @@ ValueIds WriteManualComputation(Exporter& out, const SourceOp& op) {
   AxisList manual;
   for (const std::string& axis : MeshOf(op).AxesOfType(AxisType::kAuto))
     if (f.scope.mesh.IsManual(axis)) manual.push_back(axis);
-  const bool all = f.scope.mesh.AxesOfType(AxisType::kAuto).empty();
-  const uint32_t in = BoundaryShardings(out, op.attrs().Specs("in_specs"), op.in_types(), all);
+  const bool all_manual = f.scope.mesh.AxesOfType(AxisType::kAuto).empty();
+  const uint32_t in =
+      BoundaryShardings(out, op.attrs().Specs("in_specs"), op.in_types(), all_manual);
   const uint32_t results =
-      BoundaryShardings(out, op.attrs().Specs("out_specs"), op.out_types(), all);
+      BoundaryShardings(out, op.attrs().Specs("out_specs"), op.out_types(), all_manual);
   const auto body = [&](const ValueIds& args) { return out.Inline(f, args); };
   const Exporter::ShardyRegion region{{f.param_types(), body}, f.result_types()};
   return out.EmitShardy("manual_computation", op.in, op.in_types(), op.out_types(),

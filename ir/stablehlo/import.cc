@@ -22,14 +22,14 @@ std::vector<Value> Importer::EmitRegion(const RawRegion& region) {
   for (uint32_t i = next; i < region.end; i = next) {
     const RawOp& op = ops[i];
     next = op.end;
-    const bool last = op.end == region.end;
+    const bool is_last = op.end == region.end;
     const OpForm& form = a_.form(op);
-    if ((form.name == "return") != last) Malformed("a region", "does not end with its return");
+    if ((form.name == "return") != is_last) Malformed("a region", "does not end with its return");
     if (ShardCodeImporter::BeginsAt(a_, i)) {
       next = EmitOpsOnShards(i, region.end);
       continue;
     }
-    if (last) {
+    if (is_last) {
       builder_->SetSite(SiteOf(a_, op.location));
       return Emit(i);
     }
@@ -96,9 +96,9 @@ std::vector<std::string> NamesOf(const std::vector<ValueInfo>& values, size_t n)
     if (value.type != "token") out.push_back(value.name);
   }
   out.resize(n);
-  const bool any =
+  const bool has_names =
       std::any_of(out.begin(), out.end(), [](const auto& name) { return !name.empty(); });
-  return any ? out : std::vector<std::string>();
+  return has_names ? out : std::vector<std::string>();
 }
 
 absl::Status AddNames(const Artifact& artifact, Program* program) {

@@ -126,7 +126,7 @@ Results Ormqr(const OpReader& op) {
   const auto flag = [&](std::string_view name) {
     return BoolOf(op.artifact(), ConfigAttr(op, name), op.Name(name));
   };
-  const bool left = flag("left"), transpose = flag("transpose");
+  const bool is_left = flag("left"), is_transposed = flag("transpose");
   const int64_t m = a.dim(rank - 2), n = a.dim(rank - 1);
   if (n < m) {
     Dims none(rank, 0), high(rank, 0);
@@ -138,16 +138,16 @@ Results Ormqr(const OpReader& op) {
     a = Slice(a, Dims(rank, 0), std::move(limit));
   }
   Value q = HouseholderProduct(a, taus);
-  if (transpose && IsComplexOp(op)) q = Conj(q);
+  if (is_transposed && IsComplexOp(op)) q = Conj(q);
   DotDims dims;
   for (int d = 0; d < rank - 2; ++d) {
     dims.lhs_batch.push_back(d);
     dims.rhs_batch.push_back(d);
   }
-  const int64_t q_dim = left == transpose ? rank - 2 : rank - 1;
-  dims.lhs_contract = {left ? q_dim : rank - 1};
-  dims.rhs_contract = {left ? rank - 2 : q_dim};
-  return {DotGeneral(left ? q : c, left ? c : q, dims, nullptr, {}, Precision::kHighest)};
+  const int64_t q_dim = is_left == is_transposed ? rank - 2 : rank - 1;
+  dims.lhs_contract = {is_left ? q_dim : rank - 1};
+  dims.rhs_contract = {is_left ? rank - 2 : q_dim};
+  return {DotGeneral(is_left ? q : c, is_left ? c : q, dims, nullptr, {}, Precision::kHighest)};
 }
 
 Results Syevd(const OpReader& op) {
@@ -160,11 +160,11 @@ Results Syevd(const OpReader& op) {
 // The first result is the overwritten operand. Vectors that are not computed are zeros.
 Results SvdBy(const OpReader& op, std::string_view algorithm) {
   CheckOperands(op, 1, 5);
-  const bool vectors = Letter(op, "mode") != 'N';
-  const bool full = vectors && IsLetter(op, "mode", 'A', 'S');
-  const Results out = Svd(op.in[0], full, vectors, algorithm);
+  const bool with_vectors = Letter(op, "mode") != 'N';
+  const bool is_full = with_vectors && IsLetter(op, "mode", 'A', 'S');
+  const Results out = Svd(op.in[0], is_full, with_vectors, algorithm);
   const Value info = InfoOf(out[0], 1);
-  if (vectors) return {op.in[0], out[0], out[1], out[2], info};
+  if (with_vectors) return {op.in[0], out[0], out[1], out[2], info};
   const Value u = UnusedResult(op, 2);
   return {op.in[0], out[0], u, UnusedResult(op, 3), info};
 }
@@ -174,21 +174,21 @@ Results Gesvd(const OpReader& op) { return SvdBy(op, "QR"); }
 // For real matrices the eigenvalues come as two results, their parts. Derivatives were taken by JAX
 // before the program was exported; ours are of the eigenvalues only.
 Results Geev(const OpReader& op) {
-  const bool complex = op.in.size() == 1 && IsComplexOp(op);
-  CheckOperands(op, 1, complex ? 4 : 5);
-  const bool left = IsLetter(op, "compute_left", 'V', 'N'),
-             right = IsLetter(op, "compute_right", 'V', 'N');
-  const Results out = Eig(op.in[0], {.left = left, .right = right});
+  const bool is_complex = op.in.size() == 1 && IsComplexOp(op);
+  CheckOperands(op, 1, is_complex ? 4 : 5);
+  const bool with_left = IsLetter(op, "compute_left", 'V', 'N'),
+             with_right = IsLetter(op, "compute_right", 'V', 'N');
+  const Results out = Eig(op.in[0], {.left = with_left, .right = with_right});
   Results results;
-  if (complex) {
+  if (is_complex) {
     results = {out[0]};
   } else {
     const Value re = Real(out[0]);
     results = {re, Imag(out[0])};
   }
   const int next = static_cast<int>(results.size());
-  results.push_back(left ? out[1] : UnusedResult(op, next));
-  results.push_back(right ? out.back() : UnusedResult(op, next + 1));
+  results.push_back(with_left ? out[1] : UnusedResult(op, next));
+  results.push_back(with_right ? out.back() : UnusedResult(op, next + 1));
   results.push_back(InfoOf(out[0], 1));
   return results;
 }
@@ -222,13 +222,13 @@ Value ImaginaryEigenvalues(Value t) {
 
 // Sorting is refused, as JAX does. The number of sorted eigenvalues is 0.
 Results Gees(const OpReader& op) {
-  const bool complex = op.in.size() == 1 && IsComplexOp(op);
-  CheckOperands(op, 1, complex ? 5 : 6);
-  const bool vectors = IsLetter(op, "mode", 'V', 'N');
+  const bool is_complex = op.in.size() == 1 && IsComplexOp(op);
+  CheckOperands(op, 1, is_complex ? 5 : 6);
+  const bool with_vectors = IsLetter(op, "mode", 'V', 'N');
   if (Letter(op, "sort") != 'N') op.NotSupported("computes eigenvalues in an order");
-  const Results out = Schur(op.in[0], vectors);
-  Results results = {out[0], vectors ? out[1] : UnusedResult(op, 1), ops::DiagonalOf(out[0])};
-  if (!complex) results.push_back(ImaginaryEigenvalues(out[0]));
+  const Results out = Schur(op.in[0], with_vectors);
+  Results results = {out[0], with_vectors ? out[1] : UnusedResult(op, 1), ops::DiagonalOf(out[0])};
+  if (!is_complex) results.push_back(ImaginaryEigenvalues(out[0]));
   const Value info = InfoOf(out[0], 2);
   results.push_back(Zeros(op.b(), info.type()));
   results.push_back(info);

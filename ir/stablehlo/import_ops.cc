@@ -40,8 +40,8 @@ Results ImportSameName(const OpReader& op) {
 // Imports an op on numbers, or as `of_booleans` if the operands are booleans. The ops of a
 // computation come through here, too, so a reduction of booleans by `add` becomes one by "or".
 Results ImportNumbersOrBooleans(const OpReader& op, const OpDef& of_booleans) {
-  const bool booleans = !op.in.empty() && op.in[0].dtype() == DType::kBool;
-  if (!booleans) return ImportSameName(op);
+  const bool is_bool = !op.in.empty() && op.in[0].dtype() == DType::kBool;
+  if (!is_bool) return ImportSameName(op);
   NeedOperands(op, of_booleans.num_operands);
   return {Elementwise(of_booleans, op.in)};
 }
@@ -72,9 +72,9 @@ Results ImportCompare(const OpReader& op) {
   const uint64_t direction = op.Enum("comparison_direction", AttrKind::kComparisonDirection);
   if (direction >= kDirections.size()) op.Malformed("compares in no known direction");
   constexpr int64_t kTotalOrder = 2;
-  const bool total = op.Enum("compare_type", AttrKind::kComparisonType) == kTotalOrder;
-  return {total ? CompareTotalOrder(op.in[0], op.in[1], kDirections[direction])
-                : Compare(op.in[0], op.in[1], kDirections[direction])};
+  const bool is_total_order = op.Enum("compare_type", AttrKind::kComparisonType) == kTotalOrder;
+  return {is_total_order ? CompareTotalOrder(op.in[0], op.in[1], kDirections[direction])
+                         : Compare(op.in[0], op.in[1], kDirections[direction])};
 }
 Results ImportSelect(const OpReader& op) {
   NeedOperands(op, 3);

@@ -126,14 +126,14 @@ std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
   if (lhs == AlgorithmType::kNone && rhs == AlgorithmType::kNone && sum == AlgorithmType::kNone)
     return std::nullopt;
   const int64_t products = IntOrZero(op, "num_primitive_operations");
-  const bool whole =
+  const bool has_single_components =
       IntOrZero(op, "lhs_component_count") == 1 && IntOrZero(op, "rhs_component_count") == 1;
   const auto* const known =
       std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [&](const Algorithm& row) {
         return row.operands == lhs && row.operands == rhs && row.sum == sum &&
                row.products == products;
       });
-  if (known == std::end(kAlgorithms) || !whole)
+  if (known == std::end(kAlgorithms) || !has_single_components)
     op.NotSupported(
         "has an algorithm that is not in jax.lax.DotAlgorithmPreset; use one of these, or no "
         "algorithm");
@@ -165,8 +165,8 @@ Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
 // Returns a precision that is at least that of the algorithm. TF32 has more bits than one bf16, and
 // fewer than two.
 Precision PrecisionOf(const Algorithm& algorithm) {
-  const bool whole = algorithm.operands == AlgorithmType::kF32 || algorithm.products > 1;
-  return whole ? Precision::kHighest : Precision::kDefault;
+  const bool needs_highest = algorithm.operands == AlgorithmType::kF32 || algorithm.products > 1;
+  return needs_highest ? Precision::kHighest : Precision::kDefault;
 }
 DType SumDType(const Algorithm& algorithm) {
   switch (algorithm.sum) {
@@ -300,14 +300,14 @@ Results ImportEinsum(const OpReader& op) {
   for (size_t d = 0; d < terms[0].size(); ++d) {
     const char letter = terms[0][d];
     const size_t in_rhs = terms[1].find(letter);
-    const bool in_result = result.find(letter) != kNowhere;
+    const bool is_in_result = result.find(letter) != kNowhere;
     if (in_rhs == kNowhere) {
       lhs_only.push_back(letter);
       continue;
     }
-    (in_result ? dims.lhs_batch : dims.lhs_contract).push_back(static_cast<int64_t>(d));
-    (in_result ? dims.rhs_batch : dims.rhs_contract).push_back(static_cast<int64_t>(in_rhs));
-    if (in_result) batch.push_back(letter);
+    (is_in_result ? dims.lhs_batch : dims.lhs_contract).push_back(static_cast<int64_t>(d));
+    (is_in_result ? dims.rhs_batch : dims.rhs_contract).push_back(static_cast<int64_t>(in_rhs));
+    if (is_in_result) batch.push_back(letter);
   }
   for (const char letter : terms[1])
     if (terms[0].find(letter) == kNowhere) rhs_only.push_back(letter);

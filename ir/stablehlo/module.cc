@@ -125,12 +125,12 @@ std::string PackedBits(const Array& array) {
 std::string ElementsOf(const Array& array) {
   const int64_t n = array.num_elements(), width = ByteWidth(array.dtype());
   const auto* const data = reinterpret_cast<const char*>(array.data());
-  const bool same = n > 0 && std::memcmp(data, data + width, (n - 1) * width) == 0;
+  const bool is_splat = n > 0 && std::memcmp(data, data + width, (n - 1) * width) == 0;
   if (array.dtype() == DType::kBool) {
-    if (same) return data[0] != 0 ? "\xff" : std::string(1, '\0');
+    if (is_splat) return data[0] != 0 ? "\xff" : std::string(1, '\0');
     return PackedBits(array);
   }
-  std::string out(data, same ? width : n * width);
+  std::string out(data, is_splat ? width : n * width);
   if (const int bits = BitWidth(array.dtype()); bits < 8)
     for (char& byte : out) byte = static_cast<char>(byte & ((1 << bits) - 1));
   return out;
@@ -180,11 +180,11 @@ uint32_t Module::PropertiesOf(std::string bytes) {
 }
 
 uint32_t Module::Intern(std::string_view dialect, std::string bytes, Table* table,
-                        std::vector<Entry>* entries, bool custom) {
+                        std::vector<Entry>* entries, bool is_custom) {
   if (const auto found = table->find(bytes); found != table->end()) return found->second;
   const auto index = static_cast<uint32_t>(entries->size());
   const std::string& kept = bytes_.emplace_back(std::move(bytes));
-  entries->push_back({Dialect(dialect), custom, AsBytes(kept)});
+  entries->push_back({Dialect(dialect), is_custom, AsBytes(kept)});
   table->emplace(kept, index);
   return index;
 }
@@ -228,7 +228,7 @@ uint32_t Module::PlainTensorType(const Type& type) {
       std::string text = absl::AsciiStrToUpper(ToAbsl(DTypeName(of)));
       text[0] = 'f';
       text.push_back('\0');
-      return Intern("builtin", std::move(text), &plain_types_, &code_.types, /*custom=*/false);
+      return Intern("builtin", std::move(text), &plain_types_, &code_.types, /*is_custom=*/false);
     }
     // The width, and whether the integer is unsigned. Signed integers are written without a sign of
     // their own.

@@ -112,7 +112,7 @@ class Module {
   uint32_t PropertiesOf(std::string bytes);
   // Returns the index of the entry with these bytes. A new entry is appended.
   uint32_t Intern(std::string_view dialect, std::string bytes, Table* table,
-                  std::vector<Entry>* entries, bool custom = true);
+                  std::vector<Entry>* entries, bool is_custom = true);
   uint32_t AttrEntry(std::string bytes) {
     return Intern("vhlo", std::move(bytes), &attrs_, &code_.attrs);
   }

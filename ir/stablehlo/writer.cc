@@ -85,7 +85,7 @@ class Writer {
         const size_t end = EndOfGroup(*table, i);
         out.VarInt((*table)[i].dialect);
         out.VarInt(end - i);
-        for (; i < end; ++i) out.VarInt((*table)[i].bytes.size(), (*table)[i].custom);
+        for (; i < end; ++i) out.VarInt((*table)[i].bytes.size(), (*table)[i].is_custom);
       }
     }
     return out.bytes();

@@ -96,10 +96,10 @@ class Liveness {
         grew = false;
         for (size_t k = 0; k < inner.size(); ++k) {
           const Function& region = *op.regions[k];
-          bool more = !inner[k].swept();
+          bool needs_sweep = !inner[k].swept();
           for (size_t r = 0; r < region.results.size(); ++r)
-            if (NeedsResult(k, r) && inner[k].Mark(region.results[r])) more = true;
-          if (more) inner[k].Sweep();
+            if (NeedsResult(k, r) && inner[k].Mark(region.results[r])) needs_sweep = true;
+          if (needs_sweep) inner[k].Sweep();
           for (int p = 0; p < region.num_params; ++p)
             if (inner[k].IsLive(p) && operand_of[k][p] >= 0) operands[operand_of[k][p]] = true;
           for (const auto& [param, result] : flow.regions[k].carries) {
@@ -155,9 +155,9 @@ FunctionRef Dce(const Function& f, bool keep_params, std::vector<bool>* kept) {
   std::vector<ValueId> params;
   if (kept) kept->clear();
   for (int p = 0; p < f.num_params; ++p) {
-    const bool keep = keep_params || live.IsLive(p);
-    if (keep) params.push_back(p);
-    if (kept) kept->push_back(keep);
+    const bool is_kept = keep_params || live.IsLive(p);
+    if (is_kept) params.push_back(p);
+    if (kept) kept->push_back(is_kept);
   }
   return live.Build(params, f.results);
 }

@@ -675,16 +675,16 @@ namespace {
 FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec>& out_specs) {
   if (!body->scope.check_vma || out_specs.size() != body->results.size()) return body;
   std::vector<AxisSet> missing(out_specs.size());
-  bool any = false;
+  bool is_any_missing = false;
   for (size_t r = 0; r < out_specs.size(); ++r)
     for (const AxisList& axes : out_specs[r].dims)
       for (const std::string& a : axes)
         if (body->scope.mesh.IsManual(a) &&
             !body->types[body->results[r]].NonInvaryingAxes().contains(a)) {
           missing[r].insert(a);
-          any = true;
+          is_any_missing = true;
         }
-  if (!any) return body;
+  if (!is_any_missing) return body;
   return ops::WithMappedResults(*body, [&](int r, Value v) { return Pvary(v, missing[r]); });
 }
 

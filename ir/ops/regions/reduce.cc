@@ -84,10 +84,10 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   TensorFactors whole, kept;
   for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool drop = Contains(ReducedDims(c.attrs), d);
+    const bool is_reduced = Contains(ReducedDims(c.attrs), d);
     whole.push_back(
-        {s.Add(drop ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
-    if (!drop) kept.push_back(whole.back());
+        {s.Add(is_reduced ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
+    if (!is_reduced) kept.push_back(whole.back());
   }
   s.operands.assign(out.size(), whole);
   s.operands.resize(2 * out.size());

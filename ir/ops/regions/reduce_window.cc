@@ -32,15 +32,15 @@ std::vector<Value> CombineInTurn(const std::vector<Value>& windows, const std::v
   for (const Value init : inits) total.push_back(BroadcastInDim(init, kept, {}));
   if (windows[0].type().num_elements() == 0) return total;
   Dims start(shape.size(), 0), limit = shape;
-  for (bool more = true; more;) {
+  for (bool has_next = true; has_next;) {
     for (size_t d = rank; d < shape.size(); ++d) limit[d] = start[d] + 1;
     std::vector<Value> in = total;
     for (const Value x : windows) in.push_back(Reshape(Slice(x, start, limit), kept));
     total = MapComputation(computation, MatchVarying(in));
-    more = false;
-    for (size_t d = shape.size(); d-- > static_cast<size_t>(rank) && !more;) {
-      more = ++start[d] < shape[d];
-      if (!more) start[d] = 0;
+    has_next = false;
+    for (size_t d = shape.size(); d-- > static_cast<size_t>(rank) && !has_next;) {
+      has_next = ++start[d] < shape[d];
+      if (!has_next) start[d] = 0;
     }
   }
   return total;

@@ -76,13 +76,14 @@ absl::Status ScatterBySharding(const InferContext& c, std::vector<Type>* out) {
 
 Batched BatchScatterBy(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const size_t n = c.out_types.size();
-  const bool indices = dims[n] >= 0;
+  const bool are_indices_batched = dims[n] >= 0;
   Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
-  BatchedDims(ScatterDimsOf(c.attrs), /*operand=*/true, indices).WriteTo(&attrs, kScatterNames);
+  BatchedDims(ScatterDimsOf(c.attrs), /*is_operand_batched=*/true, are_indices_batched)
+      .WriteTo(&attrs, kScatterNames);
   std::vector<Value> in;
   for (size_t i = 0; i < c.in.size(); ++i) {
-    const bool whole = i == n && !indices;
-    in.push_back(whole ? c.in[i] : BatchInFront(c, dims, i, size));
+    const bool is_unbatched = i == n && !are_indices_batched;
+    in.push_back(is_unbatched ? c.in[i] : BatchInFront(c, dims, i, size));
   }
   return {c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs), RegionsOf(c)),
           std::vector<int>(n, 0)};

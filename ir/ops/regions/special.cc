@@ -152,14 +152,14 @@ enum class GammaQuantity { kValue, kDerivative, kSampleDerivative };
 // keep their initial values, so that they do not prolong the loop. An element whose sum does not
 // converge is NaN.
 F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, GammaQuantity mode) {
-  const bool derivative = mode != GammaQuantity::kValue;
+  const bool wants_derivative = mode != GammaQuantity::kValue;
   const double eps = Limits(x.value().dtype()).eps;
   // Terms shrink too slowly if a is larger than about 1e10 and x is close to it. The sum then has
   // not converged after this many terms.
   constexpr double kTermsMax = 1 << 20;
   const Value terms = Constant(x.value().builder(), DType::kS32, 0);
   std::vector<Value> init = {*enabled, *a, *Like(a, 1), *Like(a, 1), terms};
-  if (derivative) {
+  if (wants_derivative) {
     init.push_back(*Like(a, 0));
     init.push_back(*Like(a, 0));
   }
@@ -173,7 +173,7 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, GammaQuant
         const F sum = F(c[3]) + term;
         std::vector<Value> out(c.begin(), c.end());
         out[1] = *Where(on, r, F(c[1]));
-        if (derivative) {
+        if (wants_derivative) {
           const F dterm = F(c[5]) * ratio - F(c[2]) * x_in / (r * r);
           const F dsum = F(c[6]) + dterm;
           out[5] = *Where(on, dterm, F(c[5]));
@@ -188,7 +188,7 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, GammaQuant
         return out;
       });
   const F sum = Where(F(end[0]), kNaN, F(end[3]));
-  if (!derivative) return (sum * ax) / a;
+  if (!wants_derivative) return (sum * ax) / a;
   const F dsum = end[6];
   const F dlogax = Log(x) - Digamma(a + 1);
   if (mode == GammaQuantity::kDerivative) return ax * (sum * dlogax + dsum) / a;
@@ -200,7 +200,7 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, GammaQuant
 // carried along in the same loop. p and q are scaled down together whenever p grows too large for
 // the dtype. Elements that are not enabled stay as they are.
 F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, GammaQuantity mode) {
-  const bool derivative = mode != GammaQuantity::kValue;
+  const bool wants_derivative = mode != GammaQuantity::kValue;
   const DType dtype = x.value().dtype();
   const double eps = Limits(dtype).eps;
   enum { kOn, kAnswer, kY, kZ, kCount, kP1, kQ1, kP2, kQ2, kDp2, kDq2, kDp1, kDq1, kDAnswer };
@@ -215,7 +215,7 @@ F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, GammaQu
   init.push_back(*q1);
   init.push_back(*Like(x, 1));
   init.push_back(*x);
-  if (derivative) {
+  if (wants_derivative) {
     for (const F& v : {zeros, zeros, zeros, dq1, (zeros - answer * dq1) / q1}) init.push_back(*v);
   }
   const std::vector<Value> end = Loop(
@@ -234,7 +234,7 @@ F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, GammaQu
         std::vector<Value> out(c.begin(), c.end());
         const auto set = [&](int i, const F& v) { out[i] = *Where(on, v, in(i)); };
         out[kCount] = *count;
-        if (derivative) {
+        if (wants_derivative) {
           const F dp = in(kDp1)*z - in(kP1)-in(kDp2)*yc + in(kP2)*count;
           const F dq = in(kDq1)*z - in(kQ1)-in(kDq2)*yc + in(kQ2)*count;
           const F dnew = Where(nonzero, (dp - answer * dq) / q, in(kDAnswer));
@@ -259,7 +259,7 @@ F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, GammaQu
         return out;
       });
   const F last = end[kAnswer];
-  if (!derivative) return last * ax;
+  if (!wants_derivative) return last * ax;
   const F dlast = end[kDAnswer];
   const F dlogax = Log(x) - Digamma(a);
   if (mode == GammaQuantity::kDerivative) return ax * (last * dlogax + dlast);

@@ -23,12 +23,12 @@ struct Side {
   bool is_left() const { return param % 2 == 0; }
 };
 
-// A comparison of the left and the right side of an operand. `total` says that it is by IEEE's
-// total order, and `as_numbers` that it compares floats as numbers.
+// A comparison of the left and the right side of an operand. `is_total_order` says that it is by
+// IEEE's total order, and `as_numbers` that it compares floats as numbers.
 struct Comparison {
   int operand = 0;
   std::string direction;  // with the left side first
-  bool total = false, as_numbers = false;
+  bool is_total_order = false, as_numbers = false;
 };
 
 // Matches the ops of a comparator, from its result back to its params.
@@ -143,7 +143,7 @@ class ComparatorMatcher {
     const DType dtype = DTypeOf(op->operands[0]);
     if (IsComplex(dtype)) return std::nullopt;
     Comparison found{a->operand(), op->attrs.Str("direction"), op->attrs.Has("compare_type")};
-    if (found.total) {
+    if (found.is_total_order) {
       // In the total order alone, -0 and 0 differ, and so do NaNs.
       if (!a->zeros_alike || !a->nans_alike || !b->zeros_alike || !b->nans_alike)
         return std::nullopt;
@@ -161,7 +161,8 @@ class ComparatorMatcher {
   }
   bool IsEqualityOf(ValueId v, const Comparison& first) const {
     const std::optional<Comparison> c = ComparisonOf(v);
-    return c && c->direction == "EQ" && c->operand == first.operand && c->total == first.total;
+    return c && c->direction == "EQ" && c->operand == first.operand &&
+           c->is_total_order == first.is_total_order;
   }
 
   const Function& f_;

@@ -39,10 +39,10 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
   axis.size = size;
   std::vector<Value> in;
   for (size_t i = 0; i < dims.size(); ++i) {
-    const bool whole = c.in_types[i].rank() == rank;
-    if (whole && dims[i] >= 0) {
+    const bool has_full_rank = c.in_types[i].rank() == rank;
+    if (has_full_rank && dims[i] >= 0) {
       in.push_back(MoveDim(c.in[i], dims[i], at));
-    } else if (whole) {
+    } else if (has_full_rank) {
       in.push_back(walk::WithBatchDim(axis, c.in[i], at));
       // The remaining case is an operand of rank 0 of an op on arrays.
     } else {

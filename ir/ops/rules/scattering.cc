@@ -23,8 +23,9 @@ absl::StatusOr<std::vector<Type>> InferScatter(const InferContext& c) {
   const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
   if (c.def.reduce != ReduceKind::kNone) {
     TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
-    const bool number = c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
-    if (number && x.dtype == DType::kBool)
+    const bool is_arithmetic =
+        c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
+    if (is_arithmetic && x.dtype == DType::kBool)
       return TypeError(c, "does not accept dtype bool; expected a number type");
   }
   if (updates.dtype != x.dtype)
@@ -74,8 +75,8 @@ Signature FactorsOfScatter(const InferContext& c, absl::Span<const Type>) {
 absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
-  if (given) return absl::OkStatus();
+  TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding, ApplyOutSharding(c, &t));
+  if (has_out_sharding) return absl::OkStatus();
   const std::string_view method = !c.def.regions.empty()              ? "apply"
                                   : c.def.reduce == ReduceKind::kNone ? "set"
                                   : c.def.reduce == ReduceKind::kSum  ? "add"
@@ -101,8 +102,8 @@ absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
       continue;
     }
     const AxisList of_updates = at < 0 ? AxisList{} : updates.axes_of(static_cast<int>(at));
-    const bool whole = at >= 0 && updates.shape[at] == x.shape[d];
-    if (whole ? of_updates != axes : !axes.empty() || !of_updates.empty())
+    const bool is_whole = at >= 0 && updates.shape[at] == x.shape[d];
+    if (is_whole ? of_updates != axes : !axes.empty() || !of_updates.empty())
       return OutShardingNeededError(c, method);
     t.sharding[d] = axes;
   }

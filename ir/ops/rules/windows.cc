@@ -95,8 +95,8 @@ absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w,
 absl::Status CheckWindow(const InferContext& c, const WindowDims& w, const Dims& sizes) {
   const Type& x = c.in[0];
   for (int d = 0; d < x.rank(); ++d) {
-    const bool single = Contains(w.collapsed, d) || Contains(w.batching, d);
-    const int64_t most = single ? std::min<int64_t>(x.shape[d], 1) : x.shape[d];
+    const bool is_single = Contains(w.collapsed, d) || Contains(w.batching, d);
+    const int64_t most = is_single ? std::min<int64_t>(x.shape[d], 1) : x.shape[d];
     if (sizes[d] < 0 || sizes[d] > most)
       return ValueError(c, "the window along dim ", d, " of ", x.ToString(), " has ", sizes[d],
                         " elements; expected ", most, " at most");
@@ -146,10 +146,10 @@ WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, c
   std::vector<int> of_indices;
   for (int d = 0; d < indices.rank(); ++d) {
     const int64_t at = g.indices_to_block[d];
-    const bool batched = Contains(g.operand_to_indices, d);
-    const FactorKind kind = at < 0    ? FactorKind::kReplicated
-                            : batched ? FactorKind::kPassThrough
-                                      : kinds.positions;
+    const bool is_batched = Contains(g.operand_to_indices, d);
+    const FactorKind kind = at < 0       ? FactorKind::kReplicated
+                            : is_batched ? FactorKind::kPassThrough
+                                         : kinds.positions;
     of_indices.push_back(f.s.Add(kind, indices.shape[d]));
     f.indices.push_back({of_indices[d]});
     if (at >= 0) f.block[at] = {of_indices[d]};
@@ -160,15 +160,15 @@ WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, c
       f.operand.push_back({of_indices[batch]});
       continue;
     }
-    const bool whole = at >= 0 && block.shape[at] == x.shape[d];
-    const bool indexed = g.operand_to_entry[d] >= 0 && (at < 0 || block.shape[at] == 1);
-    const FactorKind kind = whole     ? FactorKind::kPassThrough
-                            : indexed ? kinds.indexed
-                                      : FactorKind::kReplicated;
+    const bool is_whole = at >= 0 && block.shape[at] == x.shape[d];
+    const bool is_indexed = g.operand_to_entry[d] >= 0 && (at < 0 || block.shape[at] == 1);
+    const FactorKind kind = is_whole     ? FactorKind::kPassThrough
+                            : is_indexed ? kinds.indexed
+                                         : FactorKind::kReplicated;
     f.operand.push_back({f.s.Add(kind, x.shape[d])});
     if (at < 0) continue;
     f.block[at] =
-        whole ? f.operand[d] : FactorList{f.s.Add(FactorKind::kReplicated, block.shape[at])};
+        is_whole ? f.operand[d] : FactorList{f.s.Add(FactorKind::kReplicated, block.shape[at])};
   }
   return f;
 }
@@ -203,18 +203,18 @@ DimList WithLeadingDim(const DimList& dims) {
 
 }  // namespace
 
-WindowDims BatchedDims(WindowDims w, bool operand, bool indices) {
-  w.index_vector_dim += indices ? 1 : 0;
-  if (indices) w.indices_batching = ShiftedByOne(w.indices_batching);
-  if (operand) {
+WindowDims BatchedDims(WindowDims w, bool is_operand_batched, bool are_indices_batched) {
+  w.index_vector_dim += are_indices_batched ? 1 : 0;
+  if (are_indices_batched) w.indices_batching = ShiftedByOne(w.indices_batching);
+  if (is_operand_batched) {
     w.collapsed = ShiftedByOne(w.collapsed);
     w.index_map = ShiftedByOne(w.index_map);
   }
-  if (operand && indices) {
+  if (is_operand_batched && are_indices_batched) {
     w.batching = WithLeadingDim(w.batching);
     w.indices_batching.insert(w.indices_batching.begin(), 0);
     w.window = ShiftedByOne(w.window);
-  } else if (operand) {
+  } else if (is_operand_batched) {
     w.batching = ShiftedByOne(w.batching);
     // A window takes the mapped dim whole.
     w.window = WithLeadingDim(w.window);

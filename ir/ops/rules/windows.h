@@ -121,7 +121,7 @@ absl::Status OutShardingNeededError(const InferContext& c, std::string_view meth
 
 // Returns the dimension numbers with one more dim in front of the block, and of the operand and the
 // indices if these flags are set.
-WindowDims BatchedDims(WindowDims w, bool operand, bool indices);
+WindowDims BatchedDims(WindowDims w, bool is_operand_batched, bool are_indices_batched);
 
 // ---- Partition. ----
 
