@@ -147,9 +147,10 @@ void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan
   }
   for (size_t i = 0; i < plan.out.size(); ++i) {
     const api::ArraySpec& out = plan.out[i];
-    const bool given = i < traced.program.out_shardings.size() && traced.program.out_shardings[i];
+    const bool has_out_sharding =
+        i < traced.program.out_shardings.size() && traced.program.out_shardings[i];
     const auto is_cut = [](const ir::AxisList& axes) { return !axes.empty(); };
-    if (given || out.placement.devices.size() < 2 ||
+    if (has_out_sharding || out.placement.devices.size() < 2 ||
         std::any_of(out.placement.spec.dims.begin(), out.placement.spec.dims.end(), is_cut))
       continue;
     const auto bytes = static_cast<double>(ir::MakeType(out.dtype, out.shape).num_bytes());

@@ -203,7 +203,7 @@ class Hoister {
     std::map<size_t, Change> changes;
     for (size_t i = 0; i < f->ops.size(); ++i)
       if (f->ops[i].def->data_flow)
-        if (Change c = PlanChange(*f, f->ops[i]); c.any) changes.emplace(i, std::move(c));
+        if (Change c = PlanChange(*f, f->ops[i]); c.is_changed) changes.emplace(i, std::move(c));
     if (changes.empty()) return f;
 
     Builder b(f->scope, f->name);
@@ -226,7 +226,7 @@ class Hoister {
  private:
   // The planned change of an op with regions.
   struct Change {
-    bool any = false;                  // whether anything changes
+    bool is_changed = false;           // whether the op is changed at all
     std::vector<FunctionRef> regions;  // rewritten regions, still with the ops that leave them
     std::vector<HoistedOps> hoisted;   // for each region, the ops that leave it
   };
@@ -240,7 +240,7 @@ class Hoister {
   Change PlanChange(const Function& f, const Op& op) {
     Change out;
     for (const FunctionRef& region : op.regions) out.regions.push_back(Run(region));
-    out.any = out.regions != op.regions;
+    out.is_changed = out.regions != op.regions;
     out.hoisted.resize(op.regions.size());
     const DataFlow flow = ir::DataFlowOf(f, op);
     const bool repeats = flow.trip_count == ir::kUnknownTripCount || flow.trip_count > 1;
@@ -255,7 +255,7 @@ class Hoister {
       out.hoisted[k] = FindHoistedOps(*flat, std::move(fixed), which_);
       if (out.hoisted[k].constants.empty()) continue;
       out.regions[k] = flat;
-      out.any = true;
+      out.is_changed = true;
     }
     return out;
   }

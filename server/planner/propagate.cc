@@ -98,14 +98,15 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
   bool changed = true;
   auto visit = [&](const ir::TensorFactors& dims) {
     for (const ir::FactorList& dim : dims) {
-      bool whole = true;  // true while all factors so far are sharded down to single elements
+      bool is_fully_sharded =
+          true;  // true while all factors so far are sharded down to single elements
       for (int f : dim) {
         AxisList& cut = (*axes)[f];
-        if (!whole && !cut.empty()) {
+        if (!is_fully_sharded && !cut.empty()) {
           cut.clear();
           changed = true;
         }
-        whole = whole && mesh.SizeOf(cut) == sig.factors[f].size;
+        is_fully_sharded = is_fully_sharded && mesh.SizeOf(cut) == sig.factors[f].size;
       }
     }
   };

@@ -23,11 +23,11 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
   // Ids are assigned in order and never reused, so an assigned id belongs to an array that has been
   // deleted, or to something else.
   const std::string* owner = ownership_.OwnerOf(id);
-  const bool assigned = it != nullptr ? Allowed(caller, it->tenant, access)
-                                      : owner != nullptr && Allowed(caller, *owner, access) &&
-                                            catalogue_.FindExecutable(id) == nullptr &&
-                                            order_.Find(id) == nullptr;
-  if (!assigned)
+  const bool was_assigned = it != nullptr ? Allowed(caller, it->tenant, access)
+                                          : owner != nullptr && Allowed(caller, *owner, access) &&
+                                                catalogue_.FindExecutable(id) == nullptr &&
+                                                order_.Find(id) == nullptr;
+  if (!was_assigned)
     return Error(ErrorKind::kArrayNotFound, "array ", id, " does not exist",
                  HintAboutId(caller, id, access));
   const bool donated = it != nullptr && it->donated_to != 0;

@@ -236,9 +236,9 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
                            ChooseDevices("mesh", e.mesh, e.devices, /*cordoned=*/false));
   const auto key = std::pair(e.caller.tenant, e.name);
   if (const auto it = catalogue_.meshes().find(key); it != catalogue_.meshes().end()) {
-    const bool same =
+    const bool is_equal =
         it->second.mesh == e.mesh && (e.devices.empty() || it->second.devices == devices);
-    if (!same)
+    if (!is_equal)
       return Error(ErrorKind::kAlreadyExists, "mesh '", e.name, "' exists already as ",
                    it->second.mesh.ToString(), "; choose another name");
     if (!e.check_only) Remember(e);

@@ -201,8 +201,8 @@ void Machine::SendWork(const Run& run, Operation& op, const std::vector<std::str
       const Device& device = cluster_.device(id);
       if (device.executor == name) launch.inline_results.push_back({result, device.local_index});
     }
-    const bool last = !only.empty() || i + 1 == executors.size();
-    Send(cluster_.executor(name), last ? std::move(launch) : launch);
+    const bool is_last = !only.empty() || i + 1 == executors.size();
+    Send(cluster_.executor(name), is_last ? std::move(launch) : launch);
   }
 }
 
