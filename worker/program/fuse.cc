@@ -279,13 +279,13 @@ class BlockFuser {
     const int64_t elements = value(item.results[0]).elements;
     const int weight = ir::WeightOf(scalar.graph);
     std::set<int> readers;
-    bool in_memory = false;
+    bool has_memory_reader = false;
     for (int v : item.results) {
       for (int node : GroupReaders(v)) readers.insert(node);
-      in_memory |= !MemoryReaders(v).empty();
+      has_memory_reader |= !MemoryReaders(v).empty();
     }
     int instances = 0;
-    bool repeats = false, has_room = true;
+    bool may_repeat = false, has_room = true;
     for (int node : readers) {
       std::set<std::vector<int64_t>> accesses;
       for (int v : item.results)
@@ -298,7 +298,7 @@ class BlockFuser {
             key.insert(key.end(), s.strides.begin(), s.strides.end());
           }
           accesses.insert(std::move(key));
-          repeats |= group(node).MayRepeat(read);
+          may_repeat |= group(node).MayRepeat(read);
         }
       instances += static_cast<int>(accesses.size());
       has_room &= HasRoom(node, static_cast<int>(accesses.size() * scalar.graph.nodes.size()),
@@ -308,10 +308,10 @@ class BlockFuser {
     int large_operands = 0;
     for (int v : std::set<int>(item.operands.begin(), item.operands.end()))
       large_operands += value(v).elements > 1 && ElementsRead(v) * kBroadcastMin > elements;
-    const bool cheap = elements == 1 ? weight <= kCheapScalarWeight
-                                     : weight <= kCheapWeight && large_operands <= 1;
-    const bool once = instances == 1 && (!repeats || cheap);
-    if (!in_memory && has_room && (once || cheap)) {
+    const bool is_cheap = elements == 1 ? weight <= kCheapScalarWeight
+                                        : weight <= kCheapWeight && large_operands <= 1;
+    const bool runs_once = instances == 1 && (!may_repeat || is_cheap);
+    if (!has_memory_reader && has_room && (runs_once || is_cheap)) {
       for (int node : readers) FuseScalarInto(node, item, scalar);
       for (int v : item.results) group_readers_.erase(v);
       return;
@@ -324,14 +324,14 @@ class BlockFuser {
   void StoreScalar(const Item& item, const ScalarItem& scalar, const std::set<int>& readers) {
     const int64_t elements = value(item.results[0]).elements;
     const auto fits = [&](int node) {
-      bool dense = HasRoom(node, static_cast<int>(scalar.graph.nodes.size()),
-                           static_cast<int>(item.operands.size()), ir::WeightOf(scalar.graph));
+      bool is_dense = HasRoom(node, static_cast<int>(scalar.graph.nodes.size()),
+                              static_cast<int>(item.operands.size()), ir::WeightOf(scalar.graph));
       for (int v : item.results) {
         const std::vector<int> reads = group(node).MergedReadsOf(v);
-        dense &= reads.size() <= 1;
-        for (int read : reads) dense &= group(node).IsDenseRead(read, elements);
+        is_dense &= reads.size() <= 1;
+        for (int read : reads) is_dense &= group(node).IsDenseRead(read, elements);
       }
-      return dense && MayWrite(node, item.results);
+      return is_dense && MayWrite(node, item.results);
     };
     const auto reader = std::find_if(readers.begin(), readers.end(), fits);
     const int writer = reader != readers.end() ? *reader : NewGroup(item, {elements});

@@ -100,8 +100,8 @@ class Verifier {
     if (slot.offset != 0 || !slot.loop_strides.empty() || slot.bytes() != result.buffer.num_bytes())
       return Fault("the slot does not cover the whole result");
     // A value that is returned twice lies in the memory of the first of these results.
-    const bool in_result = slot.kind == Slot::Kind::kResult && slot.index <= i;
-    if (!in_result && slot.kind != Slot::Kind::kArgument)
+    const bool is_in_result = slot.kind == Slot::Kind::kResult && slot.index <= i;
+    if (!is_in_result && slot.kind != Slot::Kind::kArgument)
       return Fault("the slot lies neither in this or an earlier result nor in an argument");
     return absl::OkStatus();
   }
@@ -113,16 +113,16 @@ class Verifier {
   }
   // Checks that a step inside `loops` may use the slot as `elements` elements of `dtype`. The slot
   // must have this dtype and this number of elements, or at least this number if `exact` is false.
-  // If `write` is true, the slot must be neither an argument nor a constant. It may move only with
-  // `loops`.
-  absl::Status CheckSlotElements(int slot, DType dtype, int64_t elements, bool write,
+  // If `is_written` is true, the slot must be neither an argument nor a constant. It may move only
+  // with `loops`.
+  absl::Status CheckSlotElements(int slot, DType dtype, int64_t elements, bool is_written,
                                  const std::vector<int>& loops, bool exact = true) const {
     TESSERA_RETURN_IF_ERROR(CheckSlotIndex(slot));
     const Slot& s = p_.slots[slot];
     if (s.dtype != dtype || (exact ? s.elements != elements : s.elements < elements))
       return Fault("s", slot, " has ", s.elements, " elements of ", ToAbsl(DTypeName(s.dtype)),
                    "; expected ", elements, " of ", ToAbsl(DTypeName(dtype)));
-    if (write && (s.kind == Slot::Kind::kArgument || s.kind == Slot::Kind::kConstant))
+    if (is_written && (s.kind == Slot::Kind::kArgument || s.kind == Slot::Kind::kConstant))
       return Fault("s", slot, " is written, and is an argument or a constant");
     for (const LoopStride& by : s.loop_strides)
       if (std::find(loops.begin(), loops.end(), by.loop) == loops.end())
@@ -131,11 +131,11 @@ class Verifier {
   }
 
   // Checks that a step inside `loops` may use the slot as a value of this type.
-  absl::Status CheckSlotType(int slot, const ir::Type& type, bool write,
+  absl::Status CheckSlotType(int slot, const ir::Type& type, bool is_written,
                              const std::vector<int>& loops) const {
     const Carrier carrier = CarrierOf(type.dtype);
     return CheckSlotElements(slot, carrier.dtype,
-                             type.num_elements() * carrier.carriers_per_element, write, loops);
+                             type.num_elements() * carrier.carriers_per_element, is_written, loops);
   }
 
   // Returns whether the slots overlap in the same iteration. Two slots of which one moves with
@@ -169,11 +169,12 @@ class Verifier {
     if (const auto* collective = std::get_if<CollectiveStep>(&step.what))
       return CheckCollective(*collective, *loops);
     if (const auto* axis_index = std::get_if<AxisIndexStep>(&step.what))
-      return CheckSlotElements(axis_index->out, DType::kS32, 1, /*write=*/true, *loops);
+      return CheckSlotElements(axis_index->out, DType::kS32, 1, /*is_written=*/true, *loops);
     if (const auto* copy = std::get_if<CopyStep>(&step.what)) return CheckCopy(*copy, *loops);
     if (const auto* h = std::get_if<HostStep>(&step.what)) return CheckHostStep(*h, *loops);
     if (const auto* b = std::get_if<BranchStep>(&step.what)) {
-      TESSERA_RETURN_IF_ERROR(CheckSlotElements(b->index, DType::kS32, 1, /*write=*/false, *loops));
+      TESSERA_RETURN_IF_ERROR(
+          CheckSlotElements(b->index, DType::kS32, 1, /*is_written=*/false, *loops));
       if (b->branches.empty()) return Fault("the step has no branches");
       for (const std::vector<Step>& branch : b->branches)
         TESSERA_RETURN_IF_ERROR(CheckSteps(branch, loops));
@@ -188,7 +189,7 @@ class Verifier {
                    "; expected 1 or more");
     if (loop.condition >= 0)
       TESSERA_RETURN_IF_ERROR(
-          CheckSlotElements(loop.condition, DType::kBool, 1, /*write=*/false, *loops));
+          CheckSlotElements(loop.condition, DType::kBool, 1, /*is_written=*/false, *loops));
     loops->push_back(loop.number);
     const absl::Status body = CheckSteps(loop.body, loops);
     loops->pop_back();
@@ -200,9 +201,9 @@ class Verifier {
     TESSERA_RETURN_IF_ERROR(CheckSlotIndex(copy.out));
     const Slot& out = p_.slots[copy.out];
     TESSERA_RETURN_IF_ERROR(
-        CheckSlotElements(copy.out, out.dtype, out.elements, /*write=*/true, loops));
+        CheckSlotElements(copy.out, out.dtype, out.elements, /*is_written=*/true, loops));
     TESSERA_RETURN_IF_ERROR(
-        CheckSlotElements(copy.in, out.dtype, out.elements, /*write=*/false, loops));
+        CheckSlotElements(copy.in, out.dtype, out.elements, /*is_written=*/false, loops));
     if (Overlap(copy.in, copy.out))
       return Fault("the operand s", copy.in, " of a copy overlaps the result s", copy.out);
     return absl::OkStatus();
@@ -244,11 +245,11 @@ class Verifier {
       if (offsets[i] < 0 || (strides[i][1] != 1 && strides[i][2] != 1))
         return Fault("operand ", i,
                      " begins before its slot, or neither its rows nor its columns are contiguous");
-      TESSERA_RETURN_IF_ERROR(
-          CheckSlotElements(slots[i], s.in, last + 1, /*write=*/false, loops, /*exact=*/false));
+      TESSERA_RETURN_IF_ERROR(CheckSlotElements(slots[i], s.in, last + 1, /*is_written=*/false,
+                                                loops, /*exact=*/false));
       if (Overlap(slots[i], step.c)) return Fault("operand ", i, " overlaps the product");
     }
-    return CheckSlotElements(step.c, s.out, s.batch * s.m * s.n, /*write=*/true, loops);
+    return CheckSlotElements(step.c, s.out, s.batch * s.m * s.n, /*is_written=*/true, loops);
   }
 
   // Checks the sizes and keys of a sort, and the types of its slots. The results and the scratch
@@ -272,14 +273,15 @@ class Verifier {
                    " result slots; expected ", shape.dtypes.size(), " and ", shape.num_results());
     TESSERA_RETURN_IF_ERROR(CheckSlotIndex(s.scratch));
     TESSERA_RETURN_IF_ERROR(CheckSlotElements(s.scratch, DType::kU8, p_.slots[s.scratch].elements,
-                                              /*write=*/true, loops));
+                                              /*is_written=*/true, loops));
     std::vector<int> written = {s.scratch};
     for (size_t i = 0; i < s.out.size(); ++i) {
-      TESSERA_RETURN_IF_ERROR(CheckSlotType(s.out[i], shape.result(i), /*write=*/true, loops));
+      TESSERA_RETURN_IF_ERROR(CheckSlotType(s.out[i], shape.result(i), /*is_written=*/true, loops));
       written.push_back(s.out[i]);
     }
     for (size_t i = 0; i < s.in.size(); ++i)
-      TESSERA_RETURN_IF_ERROR(CheckSlotType(s.in[i], shape.operand(i), /*write=*/false, loops));
+      TESSERA_RETURN_IF_ERROR(
+          CheckSlotType(s.in[i], shape.operand(i), /*is_written=*/false, loops));
     for (size_t i = 0; i < written.size(); ++i) {
       for (size_t j = 0; j < i; ++j)
         if (Overlap(written[i], written[j]))
@@ -300,10 +302,10 @@ class Verifier {
       return Fault("the collective has a group of ", n, " devices; its axes have ", devices);
     TESSERA_RETURN_IF_ERROR(CheckSlotElements(
         step.in, step.dtype, step.elements * (info.in == ir::BlockCount::kEach ? n : 1),
-        /*write=*/false, loops));
+        /*is_written=*/false, loops));
     TESSERA_RETURN_IF_ERROR(CheckSlotElements(
         step.out, step.dtype, step.elements * (info.out == ir::BlockCount::kEach ? n : 1),
-        /*write=*/true, loops));
+        /*is_written=*/true, loops));
     if (Overlap(step.in, step.out)) return Fault("s", step.in, " overlaps s", step.out);
     return absl::OkStatus();
   }
@@ -315,11 +317,12 @@ class Verifier {
           "the host step has no function, or the function has another number of params or "
           "results than the step has slots");
     for (size_t i = 0; i < h.in.size(); ++i) {
-      TESSERA_RETURN_IF_ERROR(CheckSlotType(h.in[i], h.function->types[i], /*write=*/false, loops));
+      TESSERA_RETURN_IF_ERROR(
+          CheckSlotType(h.in[i], h.function->types[i], /*is_written=*/false, loops));
     }
     for (size_t i = 0; i < h.out.size(); ++i) {
       TESSERA_RETURN_IF_ERROR(CheckSlotType(h.out[i], h.function->type(h.function->results[i]),
-                                            /*write=*/true, loops));
+                                            /*is_written=*/true, loops));
       for (int in : h.in)
         if (Overlap(in, h.out[i])) return Fault("s", in, " overlaps s", h.out[i]);
     }

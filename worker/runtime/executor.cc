@@ -485,7 +485,7 @@ void Executor::Handle(api::Launch&& command) {
   for (const auto& [mesh_device, device] : launch->program->local) {
     streams_[device]->Push(
         [this, launch, at = mesh_device, on = device] { RunOnDevice(launch, at, on); },
-        /*anywhere=*/brief);
+        /*runs_on_any_thread=*/brief);
   }
 }
 

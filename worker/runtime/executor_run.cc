@@ -407,11 +407,11 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(LaunchState& launch, const Transf
   }
   TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer, from.source->Await(launch.cancel));
   TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(*buffer));
-  bool inside = source.dtype() == dtype && source.rank() == static_cast<int>(piece.shape.size());
-  for (int d = 0; inside && d < source.rank(); ++d) {
-    inside = piece.source_starts[d] <= source.shape()[d] - piece.shape[d];
+  bool is_inside = source.dtype() == dtype && source.rank() == static_cast<int>(piece.shape.size());
+  for (int d = 0; is_inside && d < source.rank(); ++d) {
+    is_inside = piece.source_starts[d] <= source.shape()[d] - piece.shape[d];
   }
-  if (!inside) {
+  if (!is_inside) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat(launch.Name(), ": a piece does not lie inside its source ",
                                   ir::MakeType(source.dtype(), source.shape()).ToString()));

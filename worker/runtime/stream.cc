@@ -21,9 +21,9 @@ Stream::~Stream() {
   thread_.join();
 }
 
-void Stream::Push(std::function<void()> task, bool anywhere) {
+void Stream::Push(std::function<void()> task, bool runs_on_any_thread) {
   absl::MutexLock lock(&mu_);
-  queue_.push_back({std::move(task), anywhere});
+  queue_.push_back({std::move(task), runs_on_any_thread});
   UpdateNumTasks();
   if (!busy_) work_available_.Signal();
 }
@@ -54,7 +54,7 @@ void Stream::RunSoleWaitingTask() {
   std::function<void()> task;
   {
     absl::MutexLock lock(&mu_);
-    if (busy_ || stopping_ || queue_.size() != 1 || !queue_.front().anywhere) return;
+    if (busy_ || stopping_ || queue_.size() != 1 || !queue_.front().runs_on_any_thread) return;
     task = std::move(queue_.front().run);
     queue_.pop_front();
     busy_ = true;

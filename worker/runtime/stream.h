@@ -28,8 +28,8 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
 
-  // `anywhere` says that RunSoleWaitingTask may run the task on its caller's thread.
-  void Push(std::function<void()> task, bool anywhere = false) ABSL_LOCKS_EXCLUDED(mu_);
+  // If `runs_on_any_thread` is true, RunSoleWaitingTask may run the task on its caller's thread.
+  void Push(std::function<void()> task, bool runs_on_any_thread = false) ABSL_LOCKS_EXCLUDED(mu_);
   // Claims the stream for this thread, if no task is queued or running. Later tasks run after
   // Release, which must follow. Returns false if the stream is busy.
   bool TryClaim() ABSL_LOCKS_EXCLUDED(mu_);
@@ -37,8 +37,8 @@ class Stream {
   // Claims the stream, runs the task on this thread, and releases the stream. Does not run the
   // task, and returns false, if the stream is busy.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs the queued task on this thread, if it is the only one and may run anywhere, and no task
-  // runs. Otherwise does nothing.
+  // Runs the queued task on this thread, if it is the only one and may run on any thread, and no
+  // task runs. Otherwise does nothing.
   void RunSoleWaitingTask() ABSL_LOCKS_EXCLUDED(mu_);
   // The number of queued and running tasks.
   int64_t num_tasks() const { return num_tasks_.load(std::memory_order_relaxed); }
@@ -52,7 +52,7 @@ class Stream {
   mutable absl::Mutex mu_;
   struct Task {
     std::function<void()> run;
-    bool anywhere;
+    bool runs_on_any_thread;
   };
   // Call after each change of the sum of queued and running tasks. A task that moves from the queue
   // into execution does not change the sum.

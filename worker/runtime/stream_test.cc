@@ -60,8 +60,8 @@ TEST(StreamTest, AStreamWithARunningTaskCannotBeClaimed) {
   stream.Release();
 }
 
-// Each task runs once, either on the stream's thread or on this one. A task that may run anywhere
-// runs here sooner or later.
+// Each task runs once, either on the stream's thread or on this one. A task that may run on any
+// thread runs here sooner or later.
 TEST(StreamTest, AWaiterRunsTheOnlyQueuedTask) {
   Stream stream;
   const std::thread::id me = std::this_thread::get_id();
@@ -70,21 +70,21 @@ TEST(StreamTest, AWaiterRunsTheOnlyQueuedTask) {
     ++runs;
     runs_here += std::this_thread::get_id() == me;
   };
-  const auto run = [&](bool anywhere) {
-    stream.Push(task, anywhere);
+  const auto run = [&](bool runs_on_any_thread) {
+    stream.Push(task, runs_on_any_thread);
     stream.RunSoleWaitingTask();
     ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
   };
-  for (int i = 0; i < 100; ++i) run(/*anywhere=*/false);
+  for (int i = 0; i < 100; ++i) run(/*runs_on_any_thread=*/false);
   EXPECT_EQ(runs_here, 0);
   EXPECT_EQ(runs, 100);
   const absl::Time deadline = SteadyNow() + absl::Seconds(30);
-  while (runs_here == 0 && SteadyNow() < deadline) run(/*anywhere=*/true);
+  while (runs_here == 0 && SteadyNow() < deadline) run(/*runs_on_any_thread=*/true);
   EXPECT_EQ(runs_here, 1);
   stream.RunSoleWaitingTask();  // there is no task
 
   ASSERT_TRUE(stream.TryClaim());  // so that the stream's thread takes no task
-  for (int i = 0; i < 2; ++i) stream.Push(task, /*anywhere=*/true);
+  for (int i = 0; i < 2; ++i) stream.Push(task, /*runs_on_any_thread=*/true);
   stream.RunSoleWaitingTask();
   EXPECT_EQ(stream.num_tasks(), 3) << "one claim and two queued tasks";
   stream.Release();

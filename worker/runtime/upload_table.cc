@@ -296,7 +296,7 @@ absl::Time UploadTable::Sweep(absl::Time now) {
   absl::Time next = absl::InfiniteFuture();
   for (const UploadRef& upload : all) {
     std::shared_ptr<UploadStream> idle_stream;
-    bool drop = false;
+    bool must_drop = false;
     {
       absl::MutexLock lock(&upload->mu);
       const absl::Time due = upload->last_activity +
@@ -313,10 +313,10 @@ absl::Time UploadTable::Sweep(absl::Time now) {
         next = std::min(next, now + options_.resume_timeout);
       } else {
         upload->EndLocked();
-        drop = true;
+        must_drop = true;
       }
     }
-    if (drop) {
+    if (must_drop) {
       ++dropped_;
       TESSERA_LOG(INFO) << "an upload that broke off is dropped" << Field("array", upload->id.array)
                         << Field("device", upload->id.device);
