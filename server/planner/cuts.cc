@@ -105,11 +105,12 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
   return best;
 }
 
-// Returns whether the op, applied to terms of its operands, gives terms of its results: it must be
-// linear in all operands at once. The results of the op must also have no more elements than its
-// operands, so that waiting makes the sum no larger. Terms in f16 never wait, because the range of
-// f16 is small: partial sums may exceed it although the whole sum does not.
-bool GivesTerms(const Function& f, const Op& op) {
+// Returns whether the op can be applied to pending sums: applied to summands of its operands, it
+// must give summands of its results. For this it must be linear in all operands at once. The
+// results of the op must also have no more elements than its operands, so that waiting makes the
+// sum no larger. Sums in f16 never wait, because the range of f16 is small: partial sums may exceed
+// it although the whole sum does not.
+bool AcceptsPendingSums(const Function& f, const Op& op) {
   const ir::DType dtype = f.types[op.operands[0]].dtype;
   if (op.def->partition.written() || dtype == ir::DType::kF16) return false;
   int64_t in = 0, out = 0;
@@ -130,10 +131,10 @@ bool GivesTerms(const Function& f, const Op& op) {
 }  // namespace
 
 // Walks over the ops in order. For each op, chooses the axes of its factors, then whether the op
-// takes the terms of its operands as they are. The sum of a value's terms may wait only if the
-// value has a single reader and its shards need not be moved. All other sums are completed right
-// after the op, so that exchanges begin early. At last, if a single reader wants blocks of the sum,
-// the sum is completed to these blocks by a reduce-scatter.
+// takes its operands as pending sums. The sum of a value may wait only if the value has a single
+// reader and its shards need not be moved. All other sums are completed right after the op, so that
+// exchanges begin early. At last, if a single reader wants blocks of the sum, the sum is completed
+// to these blocks by a reduce-scatter.
 CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
                  const std::vector<DimAxes>& wanted) {
   CutPlan plan;
@@ -150,40 +151,41 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     const std::vector<DimAxes> in = ir::ElementsAt(s.shardings, op.operands);
     const std::vector<DimAxes> out = ir::ElementsAt(s.shardings, op.results);
     cut.factor_axes = CheapestFactorAxes(f, op, sig, in, out);
-    // The op can take an operand's terms as they are only if they need not be moved, all operands
-    // have terms along the same axes, and no other op reads this operand.
-    const auto carries = [&](size_t k) {
+    // Returns whether operand k may stay a pending sum: its shards need not be moved, all operands
+    // are pending sums along the same axes, and no other op reads this operand.
+    const auto may_stay_pending = [&](size_t k) {
       const ValueId v = op.operands[k];
       const DimAxes need = ir::JoinAxes(sig.operands[k], cut.factor_axes);
       return last_readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
              !Uses(need, pending[v]);
     };
-    // These terms follow from the operands' types. Other terms are decided below.
+    // These pending sums follow from the operands' types. Others are decided below.
     for (const ValueId v : op.operands)
-      for (std::string& axis : TermAxesOf(f, v))
-        if (DimOf({cut.carried}, axis) < 0) cut.carried.push_back(std::move(axis));
-    const bool typed = !cut.carried.empty();
-    if (!typed && !op.operands.empty() && !pending[op.operands[0]].empty() && GivesTerms(f, op)) {
+      for (std::string& axis : PendingSumAxes(f, v))
+        if (DimOf({cut.pending_axes}, axis) < 0) cut.pending_axes.push_back(std::move(axis));
+    const bool has_typed_sums = !cut.pending_axes.empty();
+    if (!has_typed_sums && !op.operands.empty() && !pending[op.operands[0]].empty() &&
+        AcceptsPendingSums(f, op)) {
       size_t k = 0;
-      while (k < op.operands.size() && carries(k)) ++k;
-      if (k == op.operands.size()) cut.carried = pending[op.operands[0]];
+      while (k < op.operands.size() && may_stay_pending(k)) ++k;
+      if (k == op.operands.size()) cut.pending_axes = pending[op.operands[0]];
     }
-    if (!cut.carried.empty() && !typed)
+    if (!cut.pending_axes.empty() && !has_typed_sums)
       for (const ValueId v : op.operands) plan.complete_to[v] = std::nullopt;
-    AxisList terms = cut.carried;
+    AxisList result_axes = cut.pending_axes;
     if (!op.def->partition.written()) {
       const AxisList own = ir::derive::SummedAxes(sig, cut.factor_axes);
-      terms.insert(terms.end(), own.begin(), own.end());
+      result_axes.insert(result_axes.end(), own.begin(), own.end());
     }
-    if (terms.empty()) continue;
+    if (result_axes.empty()) continue;
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
-      if (!TermAxesOf(f, v).empty()) continue;
+      if (!PendingSumAxes(f, v).empty()) continue;
       plan.complete_to[v] = s.shardings[v];
       // If the result has to be moved, or is cut by these axes, its sum is completed on the way.
       if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.shardings[v] &&
-          !Uses(s.shardings[v], terms))
-        pending[v] = terms;
+          !Uses(s.shardings[v], result_axes))
+        pending[v] = result_axes;
     }
   }
   // If a value has a single reader, that reader's cut says which blocks of the sum it wants.

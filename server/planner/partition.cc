@@ -35,14 +35,15 @@ using ir::ValueId;
 ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   ir::PartitionSpec p;
   p.dims = dims;
-  p.unreduced = TermAxesOf(f, v);
+  p.unreduced = PendingSumAxes(f, v);
   p.reduced.assign(f.types[v].reduced.begin(), f.types[v].reduced.end());
   return p;
 }
 
-// Returns as text how an op is cut: the types of its operands' shards, and the axes along which its
-// results are terms whose sum is taken later. Example: `%3 = dot_general (f32[8@data,4], f32[4,6]);
-// sums along model`
+// Returns a text that says how an op is cut: the types of its operands' shards, then the axes along
+// which the op makes a pending sum ("sums along"), then the axes along which its operands are
+// pending sums, then the shardings to which sums are completed. Example: `%3 = dot_general
+// (f32[8@data,4], f32[4,6]); sums along model`
 std::string CutText(const Function& f, const Op& op, const Signature& signature, const OpCut& cut,
                     const std::vector<std::optional<DimAxes>>& complete_to) {
   const auto value = [](std::string* out, ValueId v) { absl::StrAppend(out, "%", v); };
@@ -55,8 +56,8 @@ std::string CutText(const Function& f, const Op& op, const Signature& signature,
   absl::StrAppend(&text, ")");
   const AxisList summed = ir::derive::SummedAxes(signature, cut.factor_axes);
   if (!summed.empty()) absl::StrAppend(&text, "; sums along ", absl::StrJoin(summed, ", "));
-  if (!cut.carried.empty())
-    absl::StrAppend(&text, "; takes terms along ", absl::StrJoin(cut.carried, ", "));
+  if (!cut.pending_axes.empty())
+    absl::StrAppend(&text, "; takes pending sums along ", absl::StrJoin(cut.pending_axes, ", "));
   for (const ValueId v : op.results)
     if (complete_to[v])
       absl::StrAppend(&text, "; %", v, " is completed to ",
@@ -109,30 +110,30 @@ class Partitioner {
 
  private:
   // The values of a function that have been emitted so far. For each value: this device's shard
-  // (`shards`), the sharding that it has (`at`), and its shards under other shardings that readers
-  // wanted (`moved`).
+  // (`shards`), the shard's sharding (`shardings`), and the device's shards under other shardings
+  // that readers wanted (`moved`).
   struct Env {
     const Function& f;
     std::vector<Value> shards;
-    std::vector<DimAxes> at;
+    std::vector<DimAxes> shardings;
     std::map<std::pair<ValueId, DimAxes>, Value> moved;
   };
 
   static OpExplanation ExplanationOf(const Function& f, size_t i, const FunctionShardings& s,
                                      int depth) {
-    OpExplanation n;
-    n.op = std::string(f.ops[i].def->name);
-    n.site = f.sites[i];
-    n.depth = depth;
+    OpExplanation out;
+    out.op = std::string(f.ops[i].def->name);
+    out.site = f.sites[i];
+    out.depth = depth;
     for (ValueId v : f.ops[i].results) {
-      n.results.push_back(ShardedTypeText(f.types[v], s.shardings[v]));
-      n.types.push_back(f.types[v]);
-      n.specs.push_back(SpecFrom(f, v, s.shardings[v]));
+      out.results.push_back(ShardedTypeText(f.types[v], s.shardings[v]));
+      out.types.push_back(f.types[v]);
+      out.specs.push_back(SpecFrom(f, v, s.shardings[v]));
     }
-    if (f.ops[i].attrs.Has("name")) n.name = f.ops[i].attrs.Str("name");
-    n.manual = f.scope.mesh.AxesOfType(ir::AxisType::kManual);
-    if (!f.ops[i].results.empty()) n.decided_by = OriginText(s, f.ops[i].results[0]);
-    return n;
+    if (f.ops[i].attrs.Has("name")) out.name = f.ops[i].attrs.Str("name");
+    out.manual = f.scope.mesh.AxesOfType(ir::AxisType::kManual);
+    if (!f.ops[i].results.empty()) out.decided_by = OriginText(s, f.ops[i].results[0]);
+    return out;
   }
 
   static ExplicitForm FormOf(const Function& f, size_t i, const FunctionShardings& s,
@@ -154,15 +155,15 @@ class Partitioner {
   // Returns the value's shard under the sharding `to`. If several readers want it under the same
   // sharding, it is moved only once.
   static Value MoveValue(Env* env, ValueId v, const DimAxes& to) {
-    if (env->at[v] == to) return env->shards[v];
+    if (env->shardings[v] == to) return env->shards[v];
     const auto [moved, is_new] = env->moved.try_emplace({v, to});
-    if (is_new) moved->second = Reshard(env->shards[v], env->at[v], to);
+    if (is_new) moved->second = Reshard(env->shards[v], env->shardings[v], to);
     return moved->second;
   }
   Value MoveOperand(Env* env, ValueId v, const DimAxes& to, size_t explanation_index,
                     size_t operand) {
     if (explanations_ != nullptr && !env->moved.contains({v, to}))
-      ExplainMove(env->f.types[v], env->at[v], to, explanation_index,
+      ExplainMove(env->f.types[v], env->shardings[v], to, explanation_index,
                   absl::StrCat("operand ", operand));
     return MoveValue(env, v, to);
   }
@@ -171,9 +172,9 @@ class Partitioner {
     std::erase_if(axes, [&](const std::string& a) { return DimOf({less}, a) >= 0; });
     return axes;
   }
-  // Turns a value that is equal on all devices along `axes` into terms whose sum is the value: the
-  // first device along these axes keeps the value, and the others get zeros.
-  static Value AsTerms(Value whole, const AxisList& axes) {
+  // Turns a value that is equal on all devices along `axes` into a pending sum. The summand of the
+  // first device along these axes is the value, and the summands of the others are zeros.
+  static Value AsPendingSum(Value whole, const AxisList& axes) {
     if (axes.empty()) return whole;
     const Value index = ir::AxisIndex(whole.builder(), axes);
     const Value first = ir::Compare(index, ir::FullLike(index, 0), "EQ");
@@ -183,26 +184,26 @@ class Partitioner {
   }
 
   // Emits an op without planned regions. Moves the operands to the shardings of the cut, emits the
-  // local ops by the op's partition rule, and brings each result to its sharding. Then the sums of
-  // the op itself and the sums that its operands have left to it are taken together, unless the cut
-  // leaves them to the reader of the result. A result with an unreduced type stays terms along the
-  // axes that its type names.
+  // local ops by the op's partition rule, and brings each result to its sharding. Each result may
+  // then be a pending sum: of summands that the op itself makes, or because its operands are
+  // pending sums. Both sums are completed by one exchange, unless the cut leaves them to the reader
+  // of the result. A result with an unreduced type remains a pending sum along its unreduced axes.
   void EmitPlainOp(const Op& op, const Signature& sig, const OpCut& cut,
                    const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
                    size_t explanation_index) {
     const Function& f = env->f;
-    ir::RuleContext rule{b,
-                         *op.def,
-                         op.attrs,
-                         op.regions,
-                         {},
-                         {},
-                         ir::ElementsAt(f.types, op.operands),
-                         ir::ElementsAt(f.types, op.results)};
+    ir::RuleContext context{b,
+                            *op.def,
+                            op.attrs,
+                            op.regions,
+                            {},
+                            {},
+                            ir::ElementsAt(f.types, op.operands),
+                            ir::ElementsAt(f.types, op.results)};
     for (size_t i = 0; i < op.operands.size(); ++i)
-      rule.in.push_back(MoveOperand(env, op.operands[i],
-                                    ir::JoinAxes(sig.operands[i], cut.factor_axes),
-                                    explanation_index, i));
+      context.in.push_back(MoveOperand(env, op.operands[i],
+                                       ir::JoinAxes(sig.operands[i], cut.factor_axes),
+                                       explanation_index, i));
     ir::PartitionContext p{sig, cut.factor_axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -211,40 +212,44 @@ class Partitioner {
     }
     ir::derive::LocalResults local;
     if (op.def->partition.written()) {
-      local.values = op.def->partition.fn(rule, p);
+      local.values = op.def->partition.fn(context, p);
     } else {
-      local = ir::derive::PartitionWithPendingSums(rule, p);
+      local = ir::derive::PartitionWithPendingSums(context, p);
     }
-    local.pending.insert(local.pending.begin(), cut.carried.begin(), cut.carried.end());
+    local.pending.insert(local.pending.begin(), cut.pending_axes.begin(), cut.pending_axes.end());
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
-      if (const AxisList terms = TermAxesOf(f, v); !terms.empty()) {
-        ExplainMove(f.types[v], got[r], env->at[v], explanation_index, "result");
-        // An op with several results gives each result the terms of the operand that belongs to it.
-        const AxisList have = op.results.size() == 1 ? local.pending : terms;
-        env->shards[v] = AsTerms(Reshard(local.values[r], got[r], env->at[v], Minus(have, terms)),
-                                 Minus(terms, have));
+      if (const AxisList unreduced = PendingSumAxes(f, v); !unreduced.empty()) {
+        ExplainMove(f.types[v], got[r], env->shardings[v], explanation_index, "result");
+        // If an op has several results, each result has an operand of its own, and is a pending sum
+        // along the same axes as that operand.
+        const AxisList pending = op.results.size() == 1 ? local.pending : unreduced;
+        env->shards[v] = AsPendingSum(
+            Reshard(local.values[r], got[r], env->shardings[v], Minus(pending, unreduced)),
+            Minus(unreduced, pending));
         continue;
       }
       env->shards[v] = local.values[r];
-      if (!local.pending.empty() && !complete_to[v]) continue;  // The reader goes on with terms.
-      if (!local.pending.empty()) env->at[v] = *complete_to[v];
-      ExplainMove(f.types[v], got[r], env->at[v], explanation_index, "result");
-      env->shards[v] = Reshard(local.values[r], got[r], env->at[v], local.pending);
+      // If the result has no sharding to complete it to, its reader takes it as a pending sum.
+      if (!local.pending.empty() && !complete_to[v]) continue;
+      if (!local.pending.empty()) env->shardings[v] = *complete_to[v];
+      ExplainMove(f.types[v], got[r], env->shardings[v], explanation_index, "result");
+      env->shards[v] = Reshard(local.values[r], got[r], env->shardings[v], local.pending);
     }
   }
 
-  // Returns the sharding that a value outside needs so that the value of the region to which `edge`
-  // leads has the sharding `inner`. The axes of the edge's prefix come first in each dim.
+  // An edge connects a value of the function with a value of a region. Returns the sharding of the
+  // function's value under which the region's value has the sharding `inner`. The axes of the
+  // edge's prefix come first in each dim. `outer_rank` is the rank of the function's value.
   static DimAxes OuterSharding(const ir::DataFlowEdge& edge, const DimAxes& inner,
-                               const DimAxes& outer_now) {
-    DimAxes need = inner;
-    for (size_t d = 0; d < need.size(); ++d)
+                               size_t outer_rank) {
+    DimAxes outer = inner;
+    for (size_t d = 0; d < outer.size(); ++d)
       if (!edge.prefix.empty())
-        need[d].insert(need[d].begin(), edge.prefix[d].begin(), edge.prefix[d].end());
-    if (edge.leading_dim) need.insert(need.begin(), AxisList{});
-    need.resize(outer_now.size());
-    return need;
+        outer[d].insert(outer[d].begin(), edge.prefix[d].begin(), edge.prefix[d].end());
+    if (edge.leading_dim) outer.insert(outer.begin(), AxisList{});
+    outer.resize(outer_rank);
+    return outer;
   }
 
   // The shardings with which values enter and leave the regions of an op, for each operand that a
@@ -257,24 +262,25 @@ class Partitioner {
     std::vector<const ir::DataFlowEdge*> operand_edges, result_edges;
   };
   static Boundary BoundaryOf(const Op& op, const ir::DataFlow& flow, const FunctionShardings& s,
-                             const std::vector<std::unique_ptr<FunctionShardings>>& inner) {
+                             const std::vector<std::unique_ptr<FunctionShardings>>& regions) {
     Boundary out;
     out.operands.resize(op.operands.size());
     out.operand_edges.resize(op.operands.size());
     out.results.resize(op.results.size());
     out.result_edges.resize(op.results.size());
-    const bool branches = op.def->RoleOf(0) == ir::RegionRole::kBranch;
+    const bool has_branches = op.def->RoleOf(0) == ir::RegionRole::kBranch;
     for (size_t k = 0; k < op.regions.size(); ++k) {
       for (const ir::DataFlowEdge& edge : flow.regions[k].operands) {
         out.operands[edge.outer] =
-            branches ? s.shardings[op.operands[edge.outer]] : inner[k]->shardings[edge.inner];
+            has_branches ? s.shardings[op.operands[edge.outer]] : regions[k]->shardings[edge.inner];
         out.operand_edges[edge.outer] = &edge;
       }
       for (const ir::DataFlowEdge& edge : flow.regions[k].results) {
         out.results[edge.outer] =
-            branches
+            has_branches
                 ? s.shardings[op.results[edge.outer]]
-                : inner[k]->shardings[ShardingSource(*op.regions[k], flow.regions[k], edge.inner)];
+                : regions[k]
+                      ->shardings[ShardingSource(*op.regions[k], flow.regions[k], edge.inner)];
         out.result_edges[edge.outer] = &edge;
       }
     }
@@ -290,15 +296,15 @@ class Partitioner {
     const Function& f = env->f;
     const Op& op = f.ops[index];
     const ir::DataFlow flow = ir::DataFlowOf(f, op);
-    const std::vector<std::unique_ptr<FunctionShardings>>& inner =
+    const std::vector<std::unique_ptr<FunctionShardings>>& regions =
         s.regions.at(static_cast<int>(index));
-    const Boundary boundary = BoundaryOf(op, flow, s, inner);
+    const Boundary boundary = BoundaryOf(op, flow, s, regions);
 
     std::vector<Value> args;
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ValueId v = op.operands[i];
       const ir::DataFlowEdge* edge = boundary.operand_edges[i];
-      const DimAxes need = edge ? OuterSharding(*edge, boundary.operands[i], s.shardings[v])
+      const DimAxes need = edge ? OuterSharding(*edge, boundary.operands[i], s.shardings[v].size())
                                 : DimAxes(s.shardings[v].size());
       args.push_back(MoveOperand(env, v, need, explanation_index, i));
     }
@@ -309,8 +315,9 @@ class Partitioner {
       std::vector<Value> params(body.num_params);
       for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
         params[edge.inner] = args[edge.outer];
-      const std::vector<Value> results = EmitBody(
-          body, *inner[0], ir::ElementsAt(inner[0]->shardings, body.results), b, params, depth + 1);
+      const std::vector<Value> results =
+          EmitBody(body, *regions[0], ir::ElementsAt(regions[0]->shardings, body.results), b,
+                   params, depth + 1);
       out.resize(op.results.size());
       for (const ir::DataFlowEdge& edge : flow.regions[0].results)
         out[edge.outer] = results[edge.inner];
@@ -318,13 +325,13 @@ class Partitioner {
       std::vector<FunctionRef> local;
       for (size_t k = 0; k < op.regions.size(); ++k)
         local.push_back(
-            PartitionRegion(*op.regions[k], *inner[k], b, flow.regions[k], boundary, depth + 1));
+            PartitionRegion(*op.regions[k], *regions[k], b, flow.regions[k], boundary, depth + 1));
       out = b.Emit(*op.def, args, op.attrs, local);
     }
     for (size_t r = 0; r < out.size(); ++r) {
       const ValueId v = op.results[r];
       const DimAxes from =
-          OuterSharding(*boundary.result_edges[r], boundary.results[r], s.shardings[v]);
+          OuterSharding(*boundary.result_edges[r], boundary.results[r], s.shardings[v].size());
       ExplainMove(f.types[v], from, s.shardings[v], explanation_index, "result");
       out[r] = Reshard(out[r], from, s.shardings[v]);
     }
@@ -335,13 +342,13 @@ class Partitioner {
   // otherwise the result itself.
   static ValueId ShardingSource(const Function& region, const ir::RegionDataFlow& flow,
                                 int result) {
-    for (const auto& [param, carried] : flow.carries)
-      if (carried == result) return param;
+    for (const auto& [param, carry_result] : flow.carries)
+      if (carry_result == result) return param;
     return region.results[result];
   }
 
-  // Returns the region at the types of shards. The region's params and results have the boundary's
-  // shardings.
+  // Partitions a region: returns the function that a device runs in its place. The params and
+  // results of the function are shards under the boundary's shardings.
   FunctionRef PartitionRegion(const Function& region, const FunctionShardings& s, Builder& outer,
                               const ir::RegionDataFlow& flow, const Boundary& boundary, int depth) {
     Builder b(outer.scope(), region.name);

@@ -49,23 +49,23 @@ ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const i
   return start;
 }
 
-// Returns the device's shard of a value. Along unreduced axes the shards are terms, which all
+// Returns the device's shard of a value. Along unreduced axes the shards are summands, which all
 // differ and add up to the value.
 Array ShardOf(const Array& value, const ir::Mesh& mesh, const ir::PartitionSpec& spec,
               const ir::Dims& local, int64_t device) {
   Array shard = ir::SliceBlock(value, BlockStart(mesh, spec, local, device), local);
-  const int64_t terms = mesh.SizeOf(spec.unreduced);
+  const int64_t num_summands = mesh.SizeOf(spec.unreduced);
   const int64_t index = mesh.IndexAlong(device, spec.unreduced);
-  // The terms are 1, 2, ... times the value, except the last one, which is such that all add up to
-  // the value.
-  const auto factor =
-      static_cast<double>(index + 1 < terms ? index + 1 : 1 - terms * (terms - 1) / 2);
-  for (int64_t i = 0; terms > 1 && i < shard.num_elements(); ++i)
+  // The summands are 1, 2, ... times the value, except the last one, which is such that all add up
+  // to the value.
+  const auto factor = static_cast<double>(
+      index + 1 < num_summands ? index + 1 : 1 - num_summands * (num_summands - 1) / 2);
+  for (int64_t i = 0; num_summands > 1 && i < shard.num_elements(); ++i)
     shard.Set(i, factor * shard.At(i));
   return shard;
 }
 
-// Returns the sum of the terms of `device` and of the other devices along `axes`.
+// Returns the sum of the summands of `device` and of the other devices along `axes`.
 Array SumOf(const ir::Shards& shards, const ir::Mesh& mesh, const ir::AxisList& axes,
             int64_t device) {
   Array sum = shards[device];

@@ -395,11 +395,11 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
   return axes;
 }
 
-AxisList TermAxesOf(const Function& f, ValueId v) {
-  AxisList terms;
+AxisList PendingSumAxes(const Function& f, ValueId v) {
+  AxisList axes;
   for (const std::string& axis : f.types[v].unreduced)
-    if (!f.scope.mesh.IsManual(axis)) terms.push_back(axis);
-  return terms;
+    if (!f.scope.mesh.IsManual(axis)) axes.push_back(axis);
+  return axes;
 }
 
 int DimOf(const DimAxes& dims, const std::string& axis) {

@@ -52,16 +52,16 @@ void Propagate(const ir::Function& f, FunctionShardings* s);
 // (operands and results) suggest. If tensors disagree, the larger one decides. Each axis is given
 // to one factor only. `operands` and `results` have the sharding of each tensor. Without `summed`,
 // factors that are summed (that no result has) get no axes, and take none away from other factors.
-// Axes along which an operand's shards are terms of a sum are given to no factor.
+// Axes along which an operand is a pending sum are given to no factor.
 std::vector<ir::AxisList> ChooseFactorAxes(const ir::Function& f, const ir::Op& op,
                                            const ir::Signature& signature,
                                            const std::vector<ir::DimAxes>& operands,
                                            const std::vector<ir::DimAxes>& results,
                                            bool summed = true);
-// Returns the axes along which the shards of value `v` are terms, so that the value is the sum of
-// its shards: the unreduced axes of its type that are not Manual in f. These axes cut none of its
-// dims.
-ir::AxisList TermAxesOf(const ir::Function& f, ir::ValueId v);
+// Returns the axes along which value `v` is a pending sum because of its type: the unreduced axes
+// that are not Manual in f. The value is the sum of its shards along them. These axes cut none of
+// its dims.
+ir::AxisList PendingSumAxes(const ir::Function& f, ir::ValueId v);
 // Returns the dim that the axis cuts, or -1 if it cuts none.
 int DimOf(const ir::DimAxes& dims, const std::string& axis);
 
