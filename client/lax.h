@@ -303,7 +303,8 @@ Array axis_index(const AxisNames& axes, Site site = Site::Here());
 int64_t axis_size(const AxisNames& axes, Site site = Site::Here());
 // Casts between the states of a value across Manual axes; free at run time. An invarying value may
 // become "varying" or "reduced", a reduced value "varying". A varying value may become "unreduced":
-// terms of a sum that psum and psum_scatter add up. VALUE_ERROR for other casts.
+// each device's value is then a summand, and psum and psum_scatter add the summands up. VALUE_ERROR
+// for other casts.
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to = "varying");
 Array pvary(const Arg& x, const AxisNames& axes);
 

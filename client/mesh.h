@@ -93,7 +93,7 @@ PartitionSpec P(const DimSpec& d0 = DimSpec::Absent(), const DimSpec& d1 = DimSp
                 const DimSpec& d4 = DimSpec::Absent(), const DimSpec& d5 = DimSpec::Absent());
 
 // JAX's P(..., unreduced={...}) and P(..., reduced={...}). The shards of an array that is unreduced
-// along Explicit axes are terms of a sum which has not been added up yet. An array that is reduced
+// along Explicit axes are summands which have not been added up yet. An array that is reduced
 // along axes is equal along them; its gradient is to be unreduced there, so that the gradient is
 // added up only once. These axes shard no dim.
 PartitionSpec unreduced(const DimSpec& axes, PartitionSpec spec = {});

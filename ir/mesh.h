@@ -67,9 +67,9 @@ using AxisList = std::vector<std::string>;
 using DimAxes = std::vector<AxisList>;
 
 // A sharding as the user writes it: the axes of each dim. Missing trailing dims are unsharded.
-// Along the axes `unreduced` the shards are terms of a sum. Along the axes `reduced` the shards are
-// equal, and the shards of the gradient are terms of a sum. The planner may shard an `open` dim
-// (`?` in text) over further axes.
+// Along the axes `unreduced` the array is a pending sum: each shard is a summand. Along the axes
+// `reduced` the shards are equal, and the gradient is a pending sum. The planner may shard an
+// `open` dim (`?` in text) over further axes.
 struct PartitionSpec {
   DimAxes dims;
   AxisList unreduced, reduced;

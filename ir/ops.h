@@ -70,8 +70,8 @@ Value CheckpointName(Value x, std::string name);
 // size 1 are broadcast) and in the axes along which they vary.
 std::vector<Value> Harmonize(std::vector<Value> operands);
 // Returns x on a mesh with Explicit axes, with its dims sharded as `dims` says (empty: not at all),
-// and unreduced and reduced along the given Explicit axes. The terms along an axis are added up if
-// x is unreduced along it and the result is not. Reference: jax.sharding.reshard.
+// and unreduced and reduced along the given Explicit axes. The summands along an axis are added up
+// if x is unreduced along it and the result is not. Reference: jax.sharding.reshard.
 Value Reshard(Value x, DimAxes dims, const AxisSet& unreduced = {}, const AxisSet& reduced = {});
 // Returns x as a value that is reduced along `axes`, which are Manual or Explicit. Requires: the
 // shards of x along these axes are equal.

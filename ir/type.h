@@ -5,10 +5,10 @@
 // The full printed form is `f32[8@data,512]{V:model}`: dim 0, of size 8, is sharded over the axis
 // data, and the value varies along the axis model. A weak type is printed as `f32[]~`. The letters
 // are the states of JAX's ManualAxisType: V is varying, U unreduced and R reduced; along an axis
-// that is not listed the value is invarying. A value is unreduced along an axis if its shards along
-// the axis are terms of a sum that have not been added up yet. It is reduced along an axis if its
-// shards are equal and its cotangent is unreduced along the axis. A value can be unreduced or
-// reduced along Explicit axes, too.
+// that is not listed the value is invarying. A value is unreduced along an axis if it is a pending
+// sum: its shards along the axis are summands that have not been added up yet. It is reduced along
+// an axis if its shards are equal and its cotangent is unreduced along the axis. A value can be
+// unreduced or reduced along Explicit axes, too.
 #pragma once
 #include <cstdint>
 #include <set>

@@ -213,7 +213,7 @@ namespace {
 
 // Returns whether each shard, whose shape is `local`, is the whole array.
 bool IsWhole(const tessera::Array& array, const ir::Dims& local) {
-  return local == array.shape() && !api::HoldsTerms(array.placement());
+  return local == array.shape() && !api::IsPendingSum(array.placement());
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ struct Contents {
   std::optional<ir::Array> bytes;
   tessera::Array array;
   int ordinal = 0;  // ordinal of the shard in the array
-  // True if the framework takes the array for terms of a sum, and this device's term is zero. The
-  // term of the first device is the whole sum.
+  // True if the framework takes the array for a pending sum, and this device's summand is zero. The
+  // summand of the first device is the whole sum.
   bool zero = false;
 };
 

@@ -135,19 +135,19 @@ absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> giv
 }
 
 // Makes the descriptions of all devices in advance, since the getters return pointers into them.
-// The coords of a device are the place of its worker among the workers and its place on that
-// worker, so that JAX's mesh utilities put devices of one worker next to each other.
+// The coords of a device are the index of its worker and its index among that worker's devices, so
+// that JAX's mesh utilities put devices of one worker next to each other.
 Client::Client(std::shared_ptr<Session> opened, bool in_process,
                const std::vector<api::Device>& found)
     : session(std::move(opened)),
       embedded(in_process),
       version(absl::StrCat("tessera ", BuildText(ThisBuild()))),
       waiters({.threads = kWaitersMax}) {
-  std::map<std::string, int64_t> worker_places;  // the place of each worker, by its name
+  std::map<std::string, int64_t> worker_indices;  // the index of each worker, by its name
   std::map<std::string, int64_t>
       num_devices_of_worker;  // the number of devices of each worker so far
   for (const api::Device& d : found) {
-    const int64_t worker = worker_places.emplace(d.worker, worker_places.size()).first->second;
+    const int64_t worker = worker_indices.emplace(d.worker, worker_indices.size()).first->second;
     Device& device = device_storage.emplace_back();
     device.client = this;
     device.id = d.id;

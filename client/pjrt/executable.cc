@@ -150,15 +150,16 @@ absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
 absl::StatusOr<std::vector<int64_t>> MeshDeviceIds(const ir::stablehlo::Artifact& artifact,
                                                    const ir::Program& program,
                                                    const std::vector<Device*>& devices) {
-  const int64_t places = program.mesh().num_devices();
-  if (places != static_cast<int64_t>(devices.size())) {
+  const int64_t mesh_devices = program.mesh().num_devices();
+  if (mesh_devices != static_cast<int64_t>(devices.size())) {
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("the program's mesh ", program.mesh().ToString(), " has ", places,
-                                  " devices, and it is compiled for ", devices.size()));
+                     absl::StrCat("the program's mesh ", program.mesh().ToString(), " has ",
+                                  mesh_devices, " devices, and it is compiled for ",
+                                  devices.size()));
   }
   TESSERA_ASSIGN_OR_RETURN(std::vector<int64_t> partitions, ir::stablehlo::DevicesOfMesh(artifact));
   if (partitions.empty()) {
-    partitions.resize(places);
+    partitions.resize(mesh_devices);
     std::iota(partitions.begin(), partitions.end(), 0);
   }
   std::vector<int64_t> out;
@@ -215,8 +216,8 @@ Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
 namespace {
 
 // Adds the order of the devices to the sharding. `placed` lists the partitions, ordered by tile,
-// then by copy, then by term. If this order is a transposition of the mesh, it is written in that
-// form, because the framework reads back no other form.
+// then by copy, then by summand. If this order is a transposition of the mesh, it is written in
+// that form, because the framework reads back no other form.
 void AddDeviceOrder(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
                     const std::vector<int64_t>& placed, v1::OpSharding* out) {
   const auto is_among = [](const ir::AxisList& list, const std::string& name) {
@@ -241,9 +242,9 @@ void AddDeviceOrder(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::Ax
 }  // namespace
 
 // Translates a placement into XLA's form. OpSharding has no mesh axes: it cuts dims into tiles, and
-// may say that the devices of a tile hold copies or terms of a sum. So the axes of the mesh are
-// split into the axes that shard dims, the axes along which the devices hold terms of a sum, and
-// the other axes, along which the devices hold copies.
+// may say that the devices of a tile hold copies or the summands of a pending sum. So the axes of
+// the mesh are split into the axes that shard dims, the axes along which the devices hold summands,
+// and the other axes, along which the devices hold copies.
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
@@ -260,9 +261,9 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   }
   ir::AxisList unreduced = placement.spec.unreduced;
   unreduced.insert(unreduced.end(), boundary.sum_axes.begin(), boundary.sum_axes.end());
-  const int64_t terms = mesh.SizeOf(unreduced);
-  const int64_t copies = static_cast<int64_t>(devices.size()) / (tiles * terms);
-  if (tiles * terms == 1) return out.SerializeAsString();  // replicated
+  const int64_t summands = mesh.SizeOf(unreduced);
+  const int64_t copies = static_cast<int64_t>(devices.size()) / (tiles * summands);
+  if (tiles * summands == 1) return out.SerializeAsString();  // replicated
   if (tiles * copies == 1) {
     out.set_type(v1::OpSharding::UNREDUCED);
     return out.SerializeAsString();
@@ -270,23 +271,24 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   out.set_type(v1::OpSharding::OTHER);
   for (const int64_t n : tiles_per_dim) out.add_tile_assignment_dimensions(n);
   if (copies > 1) out.add_tile_assignment_dimensions(copies);
-  if (terms > 1) {
-    out.add_tile_assignment_dimensions(terms);
+  if (summands > 1) {
+    out.add_tile_assignment_dimensions(summands);
     if (copies > 1) out.add_last_tile_dims(v1::OpSharding::REPLICATED);
     out.add_last_tile_dims(v1::OpSharding::UNREDUCED);
   } else {
     out.set_replicate_on_last_tile_dim(copies > 1);
   }
-  // Partitions, by tile, by copy and by term.
-  std::vector<int64_t> placed(devices.size(), -1), copies_seen(tiles * terms, 0);
-  for (size_t place = 0; place < placement.devices.size(); ++place) {
+  // Partitions, by tile, by copy and by summand.
+  std::vector<int64_t> placed(devices.size(), -1), copies_seen(tiles * summands, 0);
+  for (size_t i = 0; i < placement.devices.size(); ++i) {
     const auto partition = std::find_if(devices.begin(), devices.end(), [&](const Device* d) {
-      return d->id == placement.devices[place];
+      return d->id == placement.devices[i];
     });
-    const auto at = static_cast<int64_t>(place);
-    const int64_t tile = mesh.IndexAlong(at, axes), term = mesh.IndexAlong(at, unreduced);
-    const int64_t copy = copies_seen[tile * terms + term]++;
-    placed[(tile * copies + copy) * terms + term] = partition - devices.begin();
+    const auto position = static_cast<int64_t>(i);
+    const int64_t tile = mesh.IndexAlong(position, axes);
+    const int64_t summand = mesh.IndexAlong(position, unreduced);
+    const int64_t copy = copies_seen[tile * summands + summand]++;
+    placed[(tile * copies + copy) * summands + summand] = partition - devices.begin();
   }
   AddDeviceOrder(mesh, axes, unreduced, placed, &out);
   return out.SerializeAsString();

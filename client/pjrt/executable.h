@@ -39,8 +39,8 @@ class Texts {
 };
 
 // The shape and the placement of an argument or a result. The framework may take the value for a
-// sum along `sum_axes` that has not been added up yet. The service then holds the sum itself.
-// To the framework the plugin shows the sum as the first term, and zeros as all other terms.
+// pending sum along `sum_axes`, although the service holds the sum itself. The plugin then shows
+// the framework the sum as the first summand, and zeros as all other summands.
 struct Boundary {
   // True for a token, which is no array. Tokens order effects, which are in order anyhow.
   bool is_token = false;
@@ -57,7 +57,7 @@ struct Boundary {
   const api::Placement& placement() const {
     return other_placement ? *other_placement : spec.placement;
   }
-  // Returns whether the term of this partition is zero.
+  // Returns whether the summand of this partition is zero.
   bool IsZero(size_t partition) const {
     return !sum_axes.empty() && placement().mesh.IndexAlong(ordinals[partition], sum_axes) != 0;
   }

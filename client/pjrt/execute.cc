@@ -28,9 +28,8 @@ std::string ArgumentName(const CompiledProgram& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
 }
 
-// Returns the index of the term that the shard `ordinal` holds, if the array is a sum that has not
-// been added up.
-int64_t TermIndexOf(const api::Placement& placement, int64_t ordinal) {
+// Returns the index of the summand that the shard `ordinal` holds, if the array is a pending sum.
+int64_t SummandIndexOf(const api::Placement& placement, int64_t ordinal) {
   return placement.mesh.IndexAlong(ordinal, placement.spec.unreduced);
 }
 
@@ -46,7 +45,7 @@ bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
     const auto ordinal = static_cast<int64_t>(i);
     if (api::ShardStarts(have, array.shape(), ordinal) !=
             api::ShardStarts(want, array.shape(), ordinal) ||
-        TermIndexOf(have, ordinal) != TermIndexOf(want, ordinal))
+        SummandIndexOf(have, ordinal) != SummandIndexOf(want, ordinal))
       return false;
   }
   return true;
@@ -88,7 +87,7 @@ absl::StatusOr<tessera::Array> Assemble(const CompiledProgram& compiled, Argumen
     contents.push_back(std::move(found));
   }
   const api::Placement& placement = boundary.placement();
-  if (api::HoldsTerms(placement) || !boundary.sum_axes.empty()) {
+  if (api::IsPendingSum(placement) || !boundary.sum_axes.empty()) {
     return MakeError(
         ErrorKind::kNotImplemented,
         absl::StrCat(

@@ -111,7 +111,7 @@ std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::
   return ordinals;
 }
 
-bool HoldsTerms(const Placement& placement) {
+bool IsPendingSum(const Placement& placement) {
   return placement.mesh.SizeOf(placement.spec.unreduced) > 1;
 }
 
@@ -122,12 +122,12 @@ std::vector<int> IndicesOfInlineResults(const std::vector<const ArraySpec*>& res
   };
   int64_t all = 0;
   for (const ArraySpec* spec : results)
-    if (!HoldsTerms(spec->placement)) all += bytes_of(*spec);
+    if (!IsPendingSum(spec->placement)) all += bytes_of(*spec);
   std::vector<int> out;
   int64_t left = bytes_max;
   for (size_t i = 0; i < results.size(); ++i) {
     const int64_t bytes = bytes_of(*results[i]);
-    if (HoldsTerms(results[i]->placement) || bytes > left) continue;
+    if (IsPendingSum(results[i]->placement) || bytes > left) continue;
     if (all > bytes_max && bytes > kInlineEachMax) continue;
     out.push_back(static_cast<int>(i));
     left -= bytes;

@@ -21,17 +21,17 @@ ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape);
 // Returns the start indices of the shard of mesh device `ordinal`.
 ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal);
 // Returns one ordinal for each distinct shard, ascending.
-// Requires: the shards are not terms of a sum.
+// Requires: the array is not a pending sum.
 std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape);
 
-// Returns whether the shards are terms of a sum along an axis of more than one device. No device
-// then holds a block of the array; the array is the sum of the shards.
-bool HoldsTerms(const Placement& placement);
+// Returns whether the array is a pending sum along an axis of more than one device. No device then
+// holds a block of the array; the array is the sum of the shards.
+bool IsPendingSum(const Placement& placement);
 
 // Returns the indices, ascending, of the results that the completion of a run carries inline. A
-// result whose shards are terms of a sum is never carried. If the other results have at most
-// `bytes_max` bytes together, all of them are carried. If they have more, the results of at most
-// kInlineEachMax bytes are carried, in order, up to a total of `bytes_max`.
+// result that is a pending sum is never carried. If the other results have at most `bytes_max`
+// bytes together, all of them are carried. If they have more, the results of at most kInlineEachMax
+// bytes are carried, in order, up to a total of `bytes_max`.
 std::vector<int> IndicesOfInlineResults(const std::vector<const ArraySpec*>& results,
                                         int64_t bytes_max);
 

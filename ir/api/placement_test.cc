@@ -58,10 +58,10 @@ TEST(PlacementTest, SmallResultsComeWithTheEndOfARun) {
   const std::vector<const ArraySpec*> many(65, &kilo);
   EXPECT_EQ(IndicesOfInlineResults(many, kInlineBytesMax).size(), 64);
   EXPECT_THAT(IndicesOfInlineResults({&scalar}, 3), IsEmpty());
-  // A shard that is a term of a sum is not a block of the array.
-  ArraySpec term = of(4);
-  term.placement.spec.unreduced = {"x"};
-  EXPECT_THAT(IndicesOfInlineResults({&term, &scalar}, kInlineBytesMax), ElementsAre(1));
+  // A shard of a pending sum is not a block of the array.
+  ArraySpec sum = of(4);
+  sum.placement.spec.unreduced = {"x"};
+  EXPECT_THAT(IndicesOfInlineResults({&sum, &scalar}, kInlineBytesMax), ElementsAre(1));
 }
 
 TEST(PlacementTest, EachMistakeHasItsReason) {

@@ -119,9 +119,9 @@ absl::StatusOr<AxisSet> CommonReducedAxes(const InferContext& c) {
 
 namespace {
 
-// Returns whether the op, applied to the terms of sums, gives the terms of its result. This holds
-// if it is linear in all operands at once.
-bool TakesTerms(const InferContext& c, const std::vector<Type>& out) {
+// Returns whether the op can be applied to pending sums: applied to summands of its operands, it
+// must give summands of its results. This holds if it is linear in all operands at once.
+bool AcceptsPendingSums(const InferContext& c, const std::vector<Type>& out) {
   const DType dtype = c.in[0].dtype;
   for (const Type& t : c.in)
     if (t.dtype != dtype || t.unreduced != c.in[0].unreduced) return false;
@@ -140,7 +140,7 @@ absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
   TESSERA_ASSIGN_OR_RETURN(const AxisSet reduced, CommonReducedAxes(c));
   const bool unreduced =
       std::any_of(c.in.begin(), c.in.end(), [](const Type& t) { return !t.unreduced.empty(); });
-  if (unreduced && !TakesTerms(c, *out))
+  if (unreduced && !AcceptsPendingSums(c, *out))
     return MakeError(
         ErrorKind::kNotImplemented,
         absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name),

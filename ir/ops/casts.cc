@@ -1,7 +1,7 @@
 // Casts between the states of a value along a Manual axis: equal on all devices (invarying),
-// different (varying), a term of a sum (unreduced), or equal with a cotangent that is unreduced
-// (reduced). A cast moves no data. It only decides, by its transpose, what is done with the
-// cotangent. Harmonize inserts these ops, and users call them through pcast.
+// different (varying), the summands of a pending sum (unreduced), or equal with a cotangent that is
+// unreduced (reduced). A cast moves no data. It only decides, by its transpose, what is done with
+// the cotangent. Harmonize inserts these ops, and users call them through pcast.
 //
 // Reference: JAX's pvary, preduced, vary_unreduced_cast and reduced_vary_cast.
 #include <algorithm>
@@ -82,13 +82,13 @@ std::vector<Value> TransposePvary(const RuleContext& c, Values ct, const std::ve
   return {c.b.scope().check_vma ? Psum(ct[0], AxesOf(c.attrs)) : ct[0]};
 }
 
-// ---- preduced: from invarying to reduced. The transpose adds up the cotangent's terms. ----
+// ---- preduced: from invarying to reduced. The transpose adds up the cotangent's summands. ----
 
 absl::Status PreducedStates(const InferContext& c, std::vector<Type>* out) {
   return CastStates(c, nullptr, &Type::reduced, out);
 }
 
-// ---- vary_unreduced_cast: from varying to unreduced. The shards are then terms of a sum. ----
+// ---- vary_unreduced_cast: from varying to unreduced. The result is a pending sum. ----
 
 absl::Status VaryUnreducedStates(const InferContext& c, std::vector<Type>* out) {
   return CastStates(c, &Type::varying, &Type::unreduced, out);

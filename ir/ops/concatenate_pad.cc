@@ -281,8 +281,9 @@ bool IsZero(Value v) {
 }
 
 // Makes a padding value unreduced and reduced along the axes along which `x` is, if the value is
-// invarying along all axes. Where `x` is unreduced along Explicit axes, one shard has the value as
-// its term and the other shards have zeros. Along Manual axes, the value must be zero.
+// invarying along all axes. Where `x` is unreduced along Explicit axes, the value is the summand of
+// one shard, and the summands of the other shards are zeros. Along Manual axes, the value must be
+// zero.
 Value PaddingLike(Value x, Value padding_value) {
   const Type &want = x.type(), &have = padding_value.type();
   if (have.unreduced == want.unreduced && have.reduced == want.reduced) return padding_value;

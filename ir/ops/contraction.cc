@@ -98,7 +98,7 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
 // The batch dims of both operands must agree, contracting dims may be sharded on one side only, and
 // no axis may be used twice in the result. An out_sharding decides the ambiguous cases. If it names
 // unreduced axes, both operands must be cut by exactly these axes along their contracting dims:
-// each shard then has one term of the sum. The errors are JAX's.
+// each shard then has one summand of the result. The errors are JAX's.
 absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
   TESSERA_ASSIGN_OR_RETURN(const bool has_out_sharding,
@@ -162,7 +162,8 @@ absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// An unreduced operand is refused: a product of sums is not the sum of the products of their terms.
+// An unreduced operand is refused: a product of sums is not the sum of the products of their
+// summands.
 absl::Status DotStates(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(derive::CheckVaryingEqual(c));
   for (const Type& t : c.in)

@@ -174,8 +174,8 @@ absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
 }
 
 // An out_sharding says along which Explicit axes the result is unreduced or reduced. In the plan
-// the op then adds up an unreduced operand, or makes a whole value one term of a sum whose other
-// terms are zeros.
+// the op then adds up an unreduced operand, or makes a whole value a pending sum: one summand is
+// the value, and the others are zeros.
 absl::Status BroadcastStates(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
   if (!c.attrs.Has("out_sharding")) return absl::OkStatus();
@@ -666,18 +666,19 @@ Value Full(Builder& b, DType dtype, Dims shape, double value) {
 
 Value Full(Builder& b, const Type& like, double value) {
   Value x = Pvary(Constant(b, like.dtype, value), like.varying);
-  // Along Explicit axes, one shard gets the value as its term and the others get zeros. Along
-  // Manual axes, all shards have the same term, so the sum is right only if the value is zero.
-  AxisSet terms;
+  // Along Explicit axes, the value is the summand of one shard, and the summands of the others are
+  // zeros. Along Manual axes, all shards have equal summands, so the sum is right only if the value
+  // is zero.
+  AxisSet manual_axes;
   for (const std::string& a : like.unreduced)
-    if (b.mesh().IsManual(a)) terms.insert(a);
-  if (!terms.empty() && value != 0)
+    if (b.mesh().IsManual(a)) manual_axes.insert(a);
+  if (!manual_axes.empty() && value != 0)
     Throw(MakeError(ErrorKind::kNotImplemented,
                     absl::StrCat("full: a constant of type ", like.ToString(),
                                  " is not implemented; add up the value it is modelled on first")));
-  x = VaryUnreducedCast(Pvary(x, terms), terms);
+  x = VaryUnreducedCast(Pvary(x, manual_axes), manual_axes);
   x = ReducedAlong(x, like.reduced);
-  if (terms.size() < like.unreduced.size())
+  if (manual_axes.size() < like.unreduced.size())
     x = ops::WithStates(x, like.unreduced, x.type().reduced);
   return like.shape.empty() ? x : ops::BroadcastLike(x, like, {});
 }

@@ -609,8 +609,8 @@ Value ReducePrecisionAdjoint(const RuleContext& c, Value ct) {
 constexpr AttrSpec kReducePrecisionAttrs[] = {{"exponent_bits", AttrKind::kInt},
                                               {"mantissa_bits", AttrKind::kInt}};
 }  // namespace
-// The result of an unreduced operand is unreduced, as in JAX, although each term is rounded by
-// itself and the sum of the rounded terms is not the rounded sum.
+// The result of an unreduced operand is unreduced, as in JAX, although each summand is rounded by
+// itself and the sum of the rounded summands is not the rounded sum.
 constexpr OpDef kReducePrecision = Elementwise(
     "reduce_precision", "reduce_precision", 1, InferReducePrecision,
     kScalarFrom<kRunReducePrecision>, {Derived{}, Adjoints<ReducePrecisionAdjoint>, SameVmaAsFirst},

@@ -1014,13 +1014,13 @@ TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
 // same state.
 TEST(ElementwiseTypes, SelectTakesUnreducedCases) {
   const Scope s = ManualScope();
-  const Type pred = T("bool[3]"), terms = T("f32[3]{U:x}"), reduced = T("f32[3]{R:x}");
+  const Type pred = T("bool[3]"), unreduced = T("f32[3]{U:x}"), reduced = T("f32[3]{R:x}");
   const auto type = [&](const Type& p, const Type& a) {
     return TypeOf(ops::kSelect, s, {p, a, a});
   };
-  EXPECT_EQ(type(pred, terms), "f32[3]{U:x}");
-  EXPECT_EQ(type(T("bool[]"), terms), "f32[3]{U:x}");
-  EXPECT_EQ(type(T("bool[3]{R:x}"), terms), "f32[3]{U:x}");
+  EXPECT_EQ(type(pred, unreduced), "f32[3]{U:x}");
+  EXPECT_EQ(type(T("bool[]"), unreduced), "f32[3]{U:x}");
+  EXPECT_EQ(type(T("bool[3]{R:x}"), unreduced), "f32[3]{U:x}");
   EXPECT_EQ(type(pred, reduced), "f32[3]{R:x}");
   EXPECT_EQ(type(T("bool[3]{R:x}"), T("f32[3]")), "f32[3]");
   const auto status_of = [&](const char* p, const char* a, const char* b) {
@@ -1034,7 +1034,7 @@ TEST(ElementwiseTypes, SelectTakesUnreducedCases) {
               ReasonIs("VALUE_ERROR", "varying manual axes to match"));
   EXPECT_THAT(status_of("bool[3]{U:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
               ReasonIs("NOT_IMPLEMENTED", "unreduced rule for select_n is not implemented for"));
-  EXPECT_EQ(TypeOf(ops::kReducePrecision, s, {terms},
+  EXPECT_EQ(TypeOf(ops::kReducePrecision, s, {unreduced},
                    {{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{1}}}),
             "f32[3]{U:x}");
 }
@@ -1070,11 +1070,11 @@ TEST(ElementwiseTypes, PadOfAnUnreducedOperandTakesAnUnreducedOrZeroFill) {
   EXPECT_THAT(CatchStatus([&] { Pad(x, Constant(b, DType::kF32, 5), {1}, {0}); }),
               ReasonIs("NOT_IMPLEMENTED", "unreduced rule for pad is not implemented"));
   EXPECT_THAT(CatchStatus([&] { Pad(x, fill, {1}, {0}); }), ReasonIs("NOT_IMPLEMENTED"));
-  // Along an Explicit axis, one shard has the padding value as its term, and the other shards have
-  // zeros.
+  // Along an Explicit axis, the padding value is the summand of one shard, and the summands of the
+  // other shards are zeros.
   Builder typed(ExplicitScope());
-  const Value terms = Reshard(typed.Param(T("f32[4]")), {{}}, {"x"});
-  EXPECT_EQ(type(Pad(terms, Constant(typed, DType::kF32, 5), {1}, {0})), "f32[5]{U:x}");
+  const Value sum = Reshard(typed.Param(T("f32[4]")), {{}}, {"x"});
+  EXPECT_EQ(type(Pad(sum, Constant(typed, DType::kF32, 5), {1}, {0})), "f32[5]{U:x}");
 }
 
 // ---- Implicit casts. ---------------------------------------------------------------------------

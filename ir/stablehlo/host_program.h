@@ -1,5 +1,5 @@
-// A program for the process that wrote the artifact, which keeps the terms of sums and runs
-// callbacks. ImportForHost makes one. Plain data.
+// A program for the process that wrote the artifact. That process keeps pending sums as they are,
+// and runs callbacks. ImportForHost makes such a program. Plain data.
 #pragma once
 #include <optional>
 #include <string>

@@ -32,9 +32,9 @@ namespace tessera::ir::stablehlo {
 // op's own errors.
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
 
-// Like ImportProgram, for a caller that keeps the terms of sums and runs callbacks. Custom calls of
-// kHostCallback become `calls`, or ir::DebugPrint with the call's backend_config as its format.
-// The resulting program must not be sent.
+// Like ImportProgram, for a caller that keeps pending sums as they are and runs callbacks. Custom
+// calls of kHostCallback become `calls`, or ir::DebugPrint with the call's backend_config as its
+// format. The resulting program must not be sent.
 absl::StatusOr<HostProgram> ImportForHost(const Artifact& artifact);
 
 // Returns the ids of the artifact's devices in the program's mesh, row-major, or an empty list if

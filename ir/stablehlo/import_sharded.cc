@@ -24,7 +24,7 @@ bool Contains(const AxisList& axes, const std::string& axis) {
 }
 
 // Returns the sharding of a whole value. A value that is a pending sum along some axes becomes the
-// sum; the planner decides when it is added up, and where its terms lie until then.
+// sum; the planner decides when it is added up, and where its summands lie until then.
 PartitionSpec SpecOfSum(PartitionSpec spec) {
   if (spec.unreduced.empty()) return spec;
   spec.unreduced.clear();

@@ -272,7 +272,7 @@ TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   // A pending sum becomes the sum. The planner decides where it is added up.
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program sums, Import(ReadExport("sharded_unreduced")));
   EXPECT_EQ(sums.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {true, true}}));
-  // ImportForHost keeps the terms instead.
+  // ImportForHost keeps the pending sum instead.
   const std::string bytes = ReadExport("sharded_unreduced");
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const Artifact artifact,

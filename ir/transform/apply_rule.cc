@@ -41,10 +41,10 @@ std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in) {
 
 Value MatchTangent(Value v, const Type& want) {
   if (!v || !v.builder().scope().check_vma) return v;
-  AxisSet terms;
+  AxisSet cast_axes;
   for (const std::string& a : want.unreduced)
-    if (v.type().varying.contains(a)) terms.insert(a);
-  v = ops::WithStates(VaryUnreducedCast(v, terms), want.unreduced, want.reduced);
+    if (v.type().varying.contains(a)) cast_axes.insert(a);
+  v = ops::WithStates(VaryUnreducedCast(v, cast_axes), want.unreduced, want.reduced);
   if (v.type().unreduced != want.unreduced || v.type().reduced != want.reduced)
     Throw(
         ErrorKind::kNotImplemented,

@@ -75,9 +75,9 @@ std::vector<int> AllOrdinals(const ArrayInfo& info) {
 }
 
 // Checks that the shards of the array are blocks of its value. The shards of an unreduced array are
-// terms of a sum instead.
+// summands instead.
 absl::Status CheckHoldsBlocks(const ArrayInfo& info) {
-  if (!api::HoldsTerms(info.spec->placement)) return absl::OkStatus();
+  if (!api::IsPendingSum(info.spec->placement)) return absl::OkStatus();
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("array ", info.array, " is ", info.spec->placement.spec.ToString(),
                                 ": its shards are terms of a sum. Reshard it to a spec without "

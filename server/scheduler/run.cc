@@ -246,7 +246,7 @@ api::Completion Machine::TakeCompletion(Operation& op) {
     auto* const it = catalogue_.FindArray(r);
     if (it == nullptr) continue;
     const api::ArraySpec& spec = *it->spec;
-    if (api::HoldsTerms(spec.placement)) continue;
+    if (api::IsPendingSum(spec.placement)) continue;
     ir::Array whole;
     bool complete = true;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {

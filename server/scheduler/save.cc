@@ -39,7 +39,7 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
     TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array,
                              FindArray(e.caller, named.array, Access::kRead));
     TESSERA_RETURN_IF_ERROR(ErrorOf(named.array, *array));
-    if (const api::Placement& at = array->spec->placement; api::HoldsTerms(at))
+    if (const api::Placement& at = array->spec->placement; api::IsPendingSum(at))
       return Error(
           ErrorKind::kValueError, "save: array ", named.array, " is ", at.spec.ToString(),
           ": its shards are terms of a sum. Reshard it to a spec without unreduced axes first");

@@ -12,19 +12,19 @@
 
 namespace tessera::server::scheduler {
 
-ir::AxisSet TermAxesOf(const api::ArraySpec& array) {
-  ir::AxisSet terms;
+ir::AxisSet PendingSumAxes(const api::ArraySpec& array) {
+  ir::AxisSet axes;
   for (const std::string& axis : array.placement.spec.unreduced)
-    if (array.placement.mesh.SizeOf(axis) > 1) terms.insert(axis);
-  return terms;
+    if (array.placement.mesh.SizeOf(axis) > 1) axes.insert(axis);
+  return axes;
 }
 
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   if (array.placement == wanted.placement) return true;
-  const ir::AxisSet terms = TermAxesOf(array);
-  if (terms != TermAxesOf(wanted) ||
-      (!terms.empty() && !(array.placement.mesh.SameShape(wanted.placement.mesh) &&
-                           array.placement.devices == wanted.placement.devices)))
+  const ir::AxisSet sum_axes = PendingSumAxes(array);
+  if (sum_axes != PendingSumAxes(wanted) ||
+      (!sum_axes.empty() && !(array.placement.mesh.SameShape(wanted.placement.mesh) &&
+                              array.placement.devices == wanted.placement.devices)))
     return false;
   if (array.placement.devices.size() == 1 && wanted.placement.devices.size() == 1)
     return array.placement.devices == wanted.placement.devices;

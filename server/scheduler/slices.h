@@ -13,8 +13,8 @@
 
 namespace tessera::server::scheduler {
 
-// Returns the axes of more than one device along which the shards of the array are terms of a sum.
-ir::AxisSet TermAxesOf(const api::ArraySpec& array);
+// Returns the axes of more than one device along which the array is a pending sum.
+ir::AxisSet PendingSumAxes(const api::ArraySpec& array);
 // Returns whether the shard of `array` on each device of `wanted` is exactly the device's shard of
 // `wanted`, so that no bytes need to move.
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);

@@ -15,15 +15,15 @@
 namespace tessera::server::scheduler {
 
 // Plans an identity program whose argument and result differ in their shardings. The planner turns
-// it into collectives. Axes along which shards are terms of a sum are Explicit, because only along
+// it into collectives. Axes along which an array is a pending sum are Explicit, because only along
 // an Explicit axis can a type be unreduced.
 absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
                                                     const api::ArraySpec& has,
                                                     const api::ArraySpec& wanted) {
   ir::Mesh mesh = has.placement.mesh;
-  const ir::AxisSet terms = TermAxesOf(has), wanted_terms = TermAxesOf(wanted);
+  const ir::AxisSet sum_axes = PendingSumAxes(has), wanted_sum_axes = PendingSumAxes(wanted);
   for (ir::MeshAxis& axis : mesh.axes)
-    axis.type = terms.contains(axis.name) || wanted_terms.contains(axis.name)
+    axis.type = sum_axes.contains(axis.name) || wanted_sum_axes.contains(axis.name)
                     ? ir::AxisType::kExplicit
                     : ir::AxisType::kAuto;
   api::CompileRequest request;
@@ -32,9 +32,9 @@ absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
     ir::Builder b({mesh, true}, "reshard");
     ir::Type type = ir::MakeType(has.dtype, has.shape);
-    type.unreduced = terms;
+    type.unreduced = sum_axes;
     const ir::Value v = b.Param(type);
-    request.program.entry = b.Build({ir::Reshard(v, {}, wanted_terms)});
+    request.program.entry = b.Build({ir::Reshard(v, {}, wanted_sum_axes)});
   }));
   request.program.in_shardings = {has.placement.spec};
   request.program.out_shardings = {wanted.placement.spec};
@@ -52,9 +52,9 @@ absl::Status Machine::PlanReshard(Operation& op) {
   return absl::OkStatus();
 }
 
-// Decides how the copy is made: by a run on the same mesh and devices, by a Transfer otherwise. If
-// shards are terms of a sum and would have to change, only a run can reshard the array, because a
-// Transfer copies bytes and adds nothing.
+// Decides how the copy is made: by a run if the mesh and the devices stay the same, otherwise by a
+// Transfer. If the array is a pending sum whose shards would have to change, only a run can reshard
+// it, because a Transfer copies bytes and adds nothing.
 absl::StatusOr<uint64_t> Machine::StartReshard(uint64_t session, uint64_t source,
                                                const api::ArraySpec& wanted) {
   const SpecRef from = catalogue_.array(source).spec;
@@ -71,7 +71,7 @@ absl::StatusOr<uint64_t> Machine::StartReshard(uint64_t session, uint64_t source
     TESSERA_ASSIGN_OR_RETURN(const uint64_t executable,
                              FindOrPlanReshard(ownership_.session(session).tenant, has, wanted));
     op.work = Run{.executable = executable};
-  } else if (api::HoldsTerms(has.placement) || api::HoldsTerms(wanted.placement)) {
+  } else if (api::IsPendingSum(has.placement) || api::IsPendingSum(wanted.placement)) {
     if (!BlocksMatch(has, wanted))
       return Error(ErrorKind::kNotImplemented, "reshard: array ", source, " is ",
                    has.placement.spec.ToString(), " on mesh ", has.placement.mesh.ToString(),

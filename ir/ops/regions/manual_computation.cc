@@ -569,8 +569,8 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   for (size_t i = 0; i < in.size(); ++i)
     for (const auto& [device, o] : shards) {
       const Dims& shape = body.types[i].shape;
-      // The first device's term of an unreduced argument is the value, and the other terms are
-      // zeros.
+      // The first device's summand of an unreduced argument is the value, and the other summands
+      // are zeros.
       args[i].push_back(
           IsFirst(mesh, device, p.in_specs[i].unreduced)
               ? SliceBlock(in[i][o], ShardStarts(mesh, device, p.in_specs[i], shape), shape)
@@ -583,8 +583,8 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   for (size_t r = 0; r < got.size(); ++r) {
     if (const AxisList& axes = p.out_specs[r].unreduced; !axes.empty()) {
       Builder b({body.scope.mesh, /*check_vma=*/false}, "sum");
-      const Value term = b.Param(MakeType(got[r][0].dtype(), got[r][0].shape()));
-      const FunctionRef sum = b.Build({Psum(term, axes)});
+      const Value summand = b.Param(MakeType(got[r][0].dtype(), got[r][0].shape()));
+      const FunctionRef sum = b.Build({Psum(summand, axes)});
       TESSERA_ASSIGN_OR_RETURN(const std::vector<Shards> whole,
                                c.evaluator.RunOnDevices(devices, *sum, {got[r]}));
       got[r] = whole[0];

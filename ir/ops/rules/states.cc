@@ -6,8 +6,8 @@ namespace tessera::ir::ops {
 
 // The data operands [first, last) must be unreduced along the same axes, and reduced along the same
 // axes. The results are then so too. The other operands decide where elements go. If such an
-// operand were unreduced, each shard would move its elements elsewhere before the terms are added
-// up, so it is refused.
+// operand were unreduced, each shard would move its elements elsewhere before the summands are
+// added up, so it is refused.
 absl::Status SameStatesAs(const InferContext& c, size_t first, size_t last, std::string_view what,
                           std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(derive::CheckVaryingEqual(c));
