@@ -447,28 +447,28 @@ TEST_P(ClientTest, AMatmulMayHaveAShardedContraction) {
   EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
 }
 
-TEST_P(ClientTest, TermsOfASumAreReadByShardAndAddedUpOnDevices) {
+TEST_P(ClientTest, SummandsAreReadByShardAndAddedUpOnDevices) {
   const Mesh mesh = make_mesh({4}, {"x"});
   set_mesh context(mesh);
-  const auto terms = jit([&](Array a) {
+  const auto as_unreduced = jit([&](Array a) {
     return shard_map([](Array b) { return lax::pcast(b, "x", "unreduced"); }, mesh, {P("x")},
                      unreduced("x"))(a);
   });
-  const Array t = terms(put(array<float>({1, 2, 3, 4}), mesh, P("x")));
+  const Array t = as_unreduced(put(array<float>({1, 2, 3, 4}), mesh, P("x")));
   EXPECT_EQ(t.type().ToString(), "f32[1]{U:x}");
   EXPECT_EQ(t.sharding().ToString(), "P(None, unreduced={'x'})");
   for (int i = 0; i < 4; ++i) EXPECT_EQ(t.shard(i).ToDoubles(), std::vector<double>{i + 1.0}) << i;
   // A small result normally comes back with the end of its run and is then read without another
-  // call. The terms of a sum must not be read as such a result.
+  // call. The shards of a pending sum must not be read as such a result.
   const Error whole = ErrorOf([&] { t.value(); });
   EXPECT_EQ(whole.reason(), "VALUE_ERROR");
   EXPECT_THAT(whole.what(), HasSubstr("terms of a sum"));
-  EXPECT_THAT(ErrorOf([&] { save(std::vector{t}, "terms.safetensors"); }).what(),
+  EXPECT_THAT(ErrorOf([&] { save(std::vector{t}, "unreduced.safetensors"); }).what(),
               HasSubstr("terms of a sum"));
   const Error moved = ErrorOf([&] { put(t, make_mesh({2}, {"x"}), P()); });
   EXPECT_EQ(moved.reason(), "NOT_IMPLEMENTED");
   EXPECT_THAT(moved.what(), HasSubstr("are not moved to another mesh"));
-  // Terms as arguments: put together into the whole sum, or each kept on its device.
+  // As an argument, the array is added up, or each summand is kept on its device.
   EXPECT_EQ(put(t, mesh, P()).value().ToDoubles(), std::vector<double>{10});
   EXPECT_EQ(jit([](Array u) { return reshard(u + u, P()); })(t).value().ToDoubles(),
             std::vector<double>{20});
@@ -857,9 +857,9 @@ TEST_P(ClientTest, ArraysArePrintedAsInJax) {
             "Array(shape=(4,), dtype=float32), which cannot be read: it has been deleted");
   const Mesh typed = make_mesh({2}, {"x"}, {AxisType::kExplicit});
   const set_mesh context(typed);
-  const Array terms = jit([](Array a) { return reshard(a, unreduced("x")); })(
+  const Array pending = jit([](Array a) { return reshard(a, unreduced("x")); })(
       put(array<float>({1, 2}), typed, P()));
-  EXPECT_THAT(printed(terms),
+  EXPECT_THAT(printed(pending),
               AllOf(HasSubstr("Array(shape=(2,), dtype=float32), which cannot be read: "),
                     HasSubstr("unreduced")));
 }

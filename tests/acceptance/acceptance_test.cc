@@ -396,9 +396,9 @@ TEST_F(Acceptance, SeedA16DotTypes) {
   GivesSharded("A16 made legal", given(P("x")), lhs(P("x")), rhs(P(None, "x")));
 }
 
-// A product whose contracting dim is sharded may keep its terms on the devices, as an unreduced
+// A product whose contracting dim is sharded may keep its summands on the devices, as an unreduced
 // array.
-TEST_F(Acceptance, SeedA17LeavesTermsOfAProductWhereTheyAre) {
+TEST_F(Acceptance, SeedA17LeavesSummandsOfAProductWhereTheyAre) {
   const Mesh mesh = make_mesh({2}, {"X"});
   set_mesh context(mesh);
   const PartitionSpec to = unreduced("X", P(None, None));
@@ -410,7 +410,7 @@ TEST_F(Acceptance, SeedA17LeavesTermsOfAProductWhereTheyAre) {
     EXPECT_EQ(c.shard(0).ToDoubles(), (std::vector<double>{0, 0, 8, 10}));
     EXPECT_EQ(c.shard(1).ToDoubles(), (std::vector<double>{6, 7, 18, 21}));
     EXPECT_EQ(c.sharding().ToString(), "P(None, None, unreduced={'X'})");
-    // A term is never taken for the whole value.
+    // A summand is never taken for the whole value.
     EXPECT_THAT(testing::ErrorOf([&] { c.value(); }).what(), HasSubstr("terms of a sum"));
     EXPECT_THAT(testing::ErrorOf([&] { put(c, make_mesh({4}, {"X"}), P()); }).what(),
                 HasSubstr("terms of a sum are not moved"));
@@ -436,12 +436,12 @@ TEST_F(Acceptance, SeedA21GradientsOfReducedWeightsAreSummedOnce) {
   const Array of_reduced = grad([&](Array v) { return loss(reshard(v, reduced("X"))); })(w);
   EXPECT_EQ(of_reduced.type().ToString(), "f32[2,1]");
   EXPECT_EQ(of_reduced.value().ToDoubles(), (std::vector<double>{16, 16}));
-  // When the weight itself is reduced, the gradient has one term per device, from that device's
+  // When the weight itself is reduced, the gradient has one summand per device, from that device's
   // rows.
-  const Array terms = jit(grad(loss))(reshard(w, reduced("X")));
-  EXPECT_EQ(terms.type().ToString(), "f32[2,1]{U:X}");
-  for (int i : {0, 1}) EXPECT_EQ(terms.shard(i).ToDoubles(), (std::vector<double>{8, 8})) << i;
-  // The terms of two gradients are added on each device before they are exchanged.
+  const Array pending = jit(grad(loss))(reshard(w, reduced("X")));
+  EXPECT_EQ(pending.type().ToString(), "f32[2,1]{U:X}");
+  for (int i : {0, 1}) EXPECT_EQ(pending.shard(i).ToDoubles(), (std::vector<double>{8, 8})) << i;
+  // The summands of two gradients are added on each device before they are exchanged.
   const auto twice = [&](Array v) {
     const Array r = reshard(v, reduced("X"));
     return loss(r) + loss(r * 2);
@@ -450,15 +450,15 @@ TEST_F(Acceptance, SeedA21GradientsOfReducedWeightsAreSummedOnce) {
 }
 
 // Unreduced arrays enter and leave shard_map, and gradients through it are added up exactly once.
-TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
+TEST_F(Acceptance, SeedUnreducedArraysPassThroughShardMapAndBack) {
   const Mesh mesh = make_mesh({2}, {"i"});
   set_mesh context(mesh);
   const Array x = put(array<float>({1, 2, 3, 4}), mesh, P("i"));
-  // Makes the sum of the two halves of x in three ways: from terms that are made inside of
-  // shard_map, from terms outside of it, and by a scatter.
-  const auto terms = shard_map([](Array v) { return lax::pcast(v, "i", "unreduced"); }, mesh,
-                               {P("i")}, unreduced("i"));
-  const Array t = terms(x);
+  // Makes the sum of the two halves of x in three ways: from summands that are made inside of
+  // shard_map, from summands outside of it, and by a scatter.
+  const auto as_unreduced = shard_map([](Array v) { return lax::pcast(v, "i", "unreduced"); }, mesh,
+                                      {P("i")}, unreduced("i"));
+  const Array t = as_unreduced(x);
   EXPECT_EQ(t.shard(0).ToDoubles(), (std::vector<double>{1, 2}));
   EXPECT_EQ(reshard(t, P()).value().ToDoubles(), (std::vector<double>{4, 6}));
   const auto back =
@@ -479,8 +479,8 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const Array g = grad(gathered)(x);
   EXPECT_EQ(g.type().ToString(), "f32[4@i]");
   EXPECT_EQ(g.value().ToDoubles(), (std::vector<double>{1, 1, 1, 1}));
-  // If a weight is reduced, its gradient outside of shard_map consists of terms. The terms are
-  // added up once.
+  // If a weight is reduced, its gradient outside of shard_map is a pending sum, which is added up
+  // once.
   const auto scaled = [&](Array w) {
     return sum(shard_map([](Array b, Array v) { return b * v; }, mesh, {P("i"), reduced("i")},
                          P("i"))(x, reshard(w, reduced("i"))));
@@ -489,7 +489,7 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   EXPECT_EQ(scaled(w).value().ToDoubles()[0], 1 * 5 + 2 * 6 + 3 * 5 + 4 * 6);
   EXPECT_EQ(grad(scaled)(w).value().ToDoubles(), (std::vector<double>{4, 6}));
   EXPECT_EQ(jit(grad(scaled))(w).value().ToDoubles(), (std::vector<double>{4, 6}));
-  // This also holds under vmap over several weights, and in a loop that carries terms.
+  // This also holds under vmap over several weights, and in a loop that carries a pending sum.
   const Array each = vmap(grad(scaled))(put(array<float>({5, 6, 7, 8}, {2, 2}), mesh, P()));
   EXPECT_EQ(each.value().ToDoubles(), (std::vector<double>{4, 6, 4, 6}));
   const auto summed = [&](Array v) {
@@ -504,8 +504,8 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
     return reshard(scan(step, reshard(zeros({2}), unreduced("i")), None, {.length = 3}).first, P());
   };
   EXPECT_EQ(jit(summed)(w).value().ToDoubles(), (std::vector<double>{12, 18}));
-  // The derivative of a sum of terms is reduced.
-  const auto f = [&](Array v) { return sum(square(reshard(terms(v), P()))); };
+  // The derivative of a completed sum is reduced.
+  const auto f = [&](Array v) { return sum(square(reshard(as_unreduced(v), P()))); };
   EXPECT_EQ(grad(f)(x).value().ToDoubles(), (std::vector<double>{8, 12, 8, 12}));
 }
 

@@ -229,12 +229,12 @@ class PluginTest(unittest.TestCase):
         a = jax.device_put(x, NamedSharding(mesh, P("x", "y")))
         b = jax.device_put(x, NamedSharding(mesh, P("y", None)))
         with jax.set_mesh(mesh):
-            terms = jax.jit(lambda a, b: jnp.dot(a, b, out_sharding=P("x", None, unreduced={"y"})))(a, b)
-            self.assertEqual(terms.sharding.spec, P("x", None, unreduced={"y"}))
-            whole = jax.jit(lambda t: jax.reshard(t, P("x", None)))(terms)
+            pending = jax.jit(lambda a, b: jnp.dot(a, b, out_sharding=P("x", None, unreduced={"y"})))(a, b)
+            self.assertEqual(pending.sharding.spec, P("x", None, unreduced={"y"}))
+            whole = jax.jit(lambda t: jax.reshard(t, P("x", None)))(pending)
         np.testing.assert_array_equal(whole, x @ x)
-        # The shards are terms, which add up to the whole value.
-        top, top_too, bottom, bottom_too = [np.asarray(s.data) for s in terms.addressable_shards]
+        # The shards are summands, which add up to the whole value.
+        top, top_too, bottom, bottom_too = [np.asarray(s.data) for s in pending.addressable_shards]
         np.testing.assert_array_equal(np.concatenate([top + top_too, bottom + bottom_too]), x @ x)
 
     def test_devices_exchange_by_device_put(self):

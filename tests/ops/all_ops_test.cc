@@ -317,14 +317,14 @@ std::string AdditivityError(const Sample& s) {
       worst = std::max(worst, std::abs(x[i] + y[i] - z[i]));
     }
     if (worst > 0.02 * scale)
-      return absl::StrCat("terms are accepted, but the op of their sum is ", worst,
+      return absl::StrCat("pending sums are accepted, but the op of a sum is ", worst,
                           " from the sum of the op of each, of ", scale, " at most");
   }
   return "";
 }
 
 // Operands of the wrong type along a Manual axis must be refused: an operand that varies gives a
-// result that varies, and an op accepts terms of a sum only if it is additive.
+// result that varies, and an op accepts pending sums only if it is additive.
 TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
   ForEachSample(CheckKind::kVarying, [](const Sample& s) -> std::string {
     const OpDef& def = *s.def;
@@ -340,8 +340,8 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
       for (const Type& t : out)
         if (t.varying != AxisSet{"i"})
           return absl::StrCat("a varying operand gives ", t.ToString());
-      // An operand that is unreduced, which holds terms of a sum along `i`, is allowed only if the
-      // op commutes with the sum.
+      // An operand that is unreduced, which is a pending sum along `i`, is allowed only if the op
+      // commutes with the sum.
       std::vector<Type> partial = all;
       for (Type& t : partial) {
         t.varying.clear();

@@ -119,14 +119,15 @@ FunctionRef InManualCode(const Candidate& c) {
   std::vector<Type> params = c.in;
   std::vector<Value> in;
   for (Type& t : params) {
-    const AxisSet terms = std::exchange(t.unreduced, {}), equal = std::exchange(t.reduced, {});
-    t.varying.insert(terms.begin(), terms.end());
-    in.push_back(Preduced(VaryUnreducedCast(body.Param(t), terms), equal));
+    const AxisSet unreduced = std::exchange(t.unreduced, {});
+    const AxisSet reduced = std::exchange(t.reduced, {});
+    t.varying.insert(unreduced.begin(), unreduced.end());
+    in.push_back(Preduced(VaryUnreducedCast(body.Param(t), unreduced), reduced));
   }
   std::vector<Value> out = body.Emit(*c.def, in, c.attrs, c.regions);
   for (Value& v : out) {
-    const AxisSet terms = v.type().unreduced;
-    v = ReducedVaryCast(Psum(v, {terms.begin(), terms.end()}), v.type().reduced);
+    const AxisSet unreduced = v.type().unreduced;
+    v = ReducedVaryCast(Psum(v, {unreduced.begin(), unreduced.end()}), v.type().reduced);
     if (v.rank() == 0 && !v.type().varying.empty())  // An out spec needs a dim.
       v = Reshape(v, {1});
   }

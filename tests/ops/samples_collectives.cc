@@ -139,8 +139,7 @@ std::vector<Sample> CollectiveSamples() {
                          .Without(CheckKind::kSharded, kPerShard)
                          .Without(CheckKind::kVarying, "what it takes is invarying"));
   }
-  // Casts between a value and a sum whose terms the devices hold. A cast does not change the block
-  // of any device.
+  // Casts between a value and a pending sum. A cast does not change the block of any device.
   const auto cast = [&](const char* op, DType d, Operand x) {
     r.rows.push_back(Make(op, N(d), {std::move(x)})
                          .Moves()

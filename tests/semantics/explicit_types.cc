@@ -7,9 +7,9 @@
 namespace tessera::semantics {
 namespace {
 
-// Returns the matrix [[2, 3], [6, 11]], unreduced along X: each of the two devices holds one term
-// of the sum.
-Array Terms(const Mesh& m) {
+// Returns the matrix [[2, 3], [6, 11]], unreduced along X: each of the two devices holds one
+// summand.
+Array Unreduced(const Mesh& m) {
   const PartitionSpec to = unreduced("X");
   return matmul(put(Ar({2, 2}), m, P(None, "X")), put(Ar({2, 2}), m, P("X", None)), To(&to));
 }
@@ -385,7 +385,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array c = lax::select(Diagonal(), u, u + u);
         return std::pair(TypeOf(c), reshard(c, P()));
       });
@@ -400,7 +400,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array c = lax::select(false, u, u + u);
         return std::pair(TypeOf(c), reshard(c, P()));
       });
@@ -415,7 +415,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         lax::select(Diagonal(), u, put(Ar({2, 2}), m, P()));
       });
   t.Gives("explicit/grad_of_select_of_unreduced", R"py(
@@ -430,7 +430,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array g =
             grad([](Array w) { return sum(reshard(lax::select(Diagonal(), w, w + w), P())); })(u);
         return std::pair(TypeOf(g), reshard(g, P()));
@@ -447,7 +447,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array r = reshard(put(Ar({2, 2}), m, P()), reduced("X"));
         const Array c = lax::select(Diagonal(), r, r + r);
         return std::pair(TypeOf(c), reshard(c, P()));
@@ -463,7 +463,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array c = lax::pad(u, 0, {1, 0}, {1, -1});
         return std::pair(TypeOf(c), reshard(c, P()));
       });
@@ -478,7 +478,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array c = lax::pad(u, sum(u), {1, 0}, {0, 0}, {0, 1});
         return std::pair(TypeOf(c), reshard(c, P()));
       });
@@ -494,7 +494,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array g = grad([](Array w) {
           return sum(square(reshard(lax::pad(w, 0, {1, 0}, {1, 0}), P())));
         })(u);
@@ -511,7 +511,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array c = lax::dynamic_update_slice(u, u[Slice{0, 1}], {1, 0});
         return std::pair(TypeOf(c), reshard(c, P()));
       });
@@ -525,7 +525,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         lax::dynamic_update_slice(u, put(Ar({1, 2}), m, P()), {1, 0});
       });
   t.Gives("explicit/grad_of_dynamic_update_slice_of_unreduced", R"py(
@@ -542,7 +542,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array g = grad([](Array w) {
           const Array v = lax::dynamic_update_slice(w, w[Slice{0, 1}], {1, 0});
           return sum(square(reshard(v, P())));
@@ -561,7 +561,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array r = reshard(put(Ar({2, 2}), m, P()), reduced("X"));
         const Array c = lax::dynamic_slice(r, {1, 0}, {1, 2});
         return std::pair(TypeOf(c), reshard(c, P()));
@@ -577,7 +577,7 @@ with set_mesh(m):
       .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
-        const Array u = Terms(m);
+        const Array u = Unreduced(m);
         const Array c = lax::reduce_precision(u, 5, 1);
         return std::pair(TypeOf(c), reshard(c, P()));
       });

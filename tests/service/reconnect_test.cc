@@ -95,17 +95,17 @@ TEST_F(ReconnectTest, ArraysAndRunsSurviveAKilledCoordinator) {
   EXPECT_EQ(cluster_->executor_pid(0), executor);
 }
 
-// The array's shards are terms of a sum. A coordinator that forgot this would return one term as
-// the whole value.
-TEST_F(ReconnectTest, TermsOfASumStayTermsAfterAKilledCoordinator) {
+// The array is a pending sum. A coordinator that forgot this would return one summand as the whole
+// value.
+TEST_F(ReconnectTest, AnArrayStaysUnreducedAfterAKilledCoordinator) {
   ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(30)));
   const Mesh mesh = make_mesh({2}, {"x"});
   set_mesh context(mesh);
-  const auto terms = jit([&](Array a) {
+  const auto as_unreduced = jit([&](Array a) {
     return shard_map([](Array b) { return lax::pcast(b, "x", "unreduced"); }, mesh, {P("x")},
                      unreduced("x"))(a);
   });
-  const Array t = terms(put(array<float>({1, 2}), mesh, P("x")));
+  const Array t = as_unreduced(put(array<float>({1, 2}), mesh, P("x")));
   EXPECT_EQ(t.shard(1).ToDoubles(), std::vector<double>{2});
   ASSERT_NO_FATAL_FAILURE(KillCoordinator());
   TESSERA_ASSERT_OK(cluster_->RestartCoordinator());
@@ -113,7 +113,7 @@ TEST_F(ReconnectTest, TermsOfASumStayTermsAfterAKilledCoordinator) {
   EXPECT_EQ(t.shard(1).ToDoubles(), std::vector<double>{2});
   try {
     t.value();
-    ADD_FAILURE() << "a term was given for the whole";
+    ADD_FAILURE() << "a summand was given for the whole";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("terms of a sum"));
   }
