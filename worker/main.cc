@@ -366,7 +366,7 @@ int Main(int argc, char** argv) {
   if (status.ok()) status = RunDaemon(flags->daemon, flags->registered_file, options);
   StopLogging();
   if (status.ok()) return 0;
-  // The status is 2 also if the coordinator has refused the worker for good.
+  // The status is 2 also if the coordinator has refused the worker and a retry would not help.
   std::cerr << "tessera-worker: " << status.message() << "\n";
   return 2;
 }

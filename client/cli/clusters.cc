@@ -177,7 +177,7 @@ absl::Status WorkersRemove(Context& context, const Arguments& arguments) {
 
 // Cordons the worker by the first call and repeats the call, which waits at the coordinator, until
 // nothing runs there. If the wait ends early, the worker stays cordoned. The messages then say so,
-// and how to go on with draining or to uncordon the worker.
+// and how to continue draining or to uncordon the worker.
 absl::Status Drain(Context& context, const Arguments& arguments) {
   const std::string name = arguments.Text("WORKER");
   Progress progress(context.display(), absl::StrCat("drain ", name), 0, context.shows_progress());

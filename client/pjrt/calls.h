@@ -1,6 +1,7 @@
-// The calls of the host that a program makes, as compilation finds them. A call whose results the
-// program goes on with needs its operands before the program runs, so the part of the program that
-// computes these operands becomes a program of its own. make_calls.h makes the calls.
+// The calls of the host that a program makes, as compilation finds them. If the program uses the
+// results of a call, the call is made before the program runs and needs its operands by then. So
+// the part of the program that computes these operands becomes a program of its own. make_calls.h
+// makes the calls.
 //
 // References: docs/decisions/0026, 0028.
 #pragma once
@@ -18,7 +19,7 @@ namespace tessera::pjrt {
 
 struct Client;
 
-// A call whose results the program goes on with.
+// A call whose results the program uses.
 struct CallBeforeRun {
   std::string name;
   std::vector<ir::Type> results;

@@ -41,7 +41,7 @@ std::vector<ir::Array> ZerosOf(const std::vector<ir::Type>& types) {
 }
 
 // Returns whether all elements are NaN or, in an integer array, zero. A program that cannot wait
-// for a call goes on with these values in place of the call's results.
+// for a call uses these values in place of the call's results.
 bool IsPlaceholder(const ir::Array& a) {
   const bool nan = ir::IsInexact(a.dtype());
   for (int64_t i = 0; i < a.num_elements(); ++i) {

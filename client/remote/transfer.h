@@ -78,8 +78,8 @@ class Transfer {
   Outcome TryWrite(const Channel& channel, Upload& upload, absl::Time end);
   Outcome TryRead(const Channel& channel, Download& download, absl::Time end);
   Outcome FetchProgress(const Channel& channel, Upload& upload, absl::Time end);
-  // Calls `attempt` with backoff until it succeeds or fails for good. `moved` returns the number of
-  // bytes that have been moved so far.
+  // Calls `attempt` with backoff until it succeeds or fails with an error that is not retried.
+  // `moved` returns the number of bytes that have been moved so far.
   absl::Status RunWithRetries(const std::string& endpoint, absl::Time end,
                               const StateFn& check_state, const std::function<int64_t()>& moved,
                               const std::function<Outcome(const Channel&)>& attempt);

@@ -23,7 +23,7 @@ def for_mkdocs(text):
                 out.append("")
             width, parts = len(item[0]), False
         elif width and line[:width].strip():
-            # A line that is not indented goes on with the paragraph of the item, or ends the list.
+            # A line that is not indented continues the paragraph of the item, or ends the list.
             width = width if out[-1].strip() else 0
         elif width and line.strip():
             parts = parts or not out[-1].strip()

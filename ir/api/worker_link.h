@@ -264,8 +264,8 @@ struct KillExecutor {
   std::string reason;
 };
 
-// The coordinator has processed the executor's reports up to this number for good: it remembers
-// them even after its own restart. See Report.
+// The coordinator has processed the executor's reports up to this number, and remembers them even
+// after its own restart. See Report.
 struct AcknowledgeReports {
   uint64_t through = 0;
 };
@@ -417,8 +417,9 @@ class WorkerLink {
     Send(executor, incarnation, std::move(command));
     return false;
   }
-  // The executor's reports up to this number have been processed for good. A transport tells the
-  // executor so at some time (AcknowledgeReports).
+  // The executor's reports up to this number have been processed, and stay processed after a
+  // restart of the coordinator. A transport tells the executor so at some time
+  // (AcknowledgeReports).
   virtual void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
     (void)executor, (void)incarnation, (void)number;
   }

@@ -1,8 +1,8 @@
 // Accepts the connections of a server, on a thread of its own.
 //
-// gRPC 1.51 stops listening for good when accept() finds no free file descriptor. Open connections
-// then go on, but no new client gets in until the process is started again. An Acceptor tries again
-// instead, and connections wait in the kernel's backlog meanwhile.
+// gRPC 1.51 stops listening when accept() finds no free file descriptor, and never listens again.
+// Open connections then stay open, but no new client gets in until the process is started again. An
+// Acceptor tries again instead, and connections wait in the kernel's backlog meanwhile.
 //
 // Thread-compatible. The destructor stops listening; it leaves accepted connections alone.
 #pragma once

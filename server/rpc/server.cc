@@ -73,11 +73,11 @@ class GrpcServer final : public Server {
                     }) {}
   ~GrpcServer() override { Shutdown(absl::ZeroDuration()); }
 
-  // Builds and starts the server. Our own acceptor listens, because gRPC's stops for good when file
-  // descriptors run out; it starts last, so that no connection comes before the server is complete.
-  // Every limit that a client could exceed otherwise (message size, streams, metadata, handshakes,
-  // memory) is set here. The names of enabled features are collected on the way, for
-  // GetCapabilities.
+  // Builds and starts the server. Our own acceptor listens, because gRPC's would never listen again
+  // once file descriptors have run out. The acceptor starts last, so that no connection comes
+  // before the server is complete. Every limit that a client could exceed otherwise (message size,
+  // streams, metadata, handshakes, memory) is set here. The names of enabled features are collected
+  // on the way, for GetCapabilities.
   absl::Status Start(const ServeOptions& options, const Options& limits) {
     const size_t colon = options.listen.rfind(':');
     int port = 0;

@@ -201,9 +201,9 @@ void Machine::Forget(const std::string& worker) {
   RetryHeld();
 }
 
-// Removes an executor for good. The executables that have it as a member, the operations that would
-// run on it and the arrays with a shard on it fail first. The ids of its devices stay assigned,
-// because ids are never reused.
+// Removes an executor that will not come back. The executables that have it as a member, the
+// operations that would run on it and the arrays with a shard on it fail first. The ids of its
+// devices stay assigned, because ids are never reused.
 void Machine::ForgetExecutor(const std::string& name) {
   // Operations that were sent to an executor that is away still wait for it.
   if (cluster_.executor(name).away) LoseExecutor(name, "its worker was deleted", 0, "");

@@ -6,7 +6,7 @@
 //              here, and therefore refuse the folder
 //
 // The store's thread writes all waiting commits in one transaction. Commits that arrive meanwhile
-// wait for the next one. The transaction is synced to the disk before the listener is told of it. A
+// wait for the next one. The transaction is synced to the disk before the listener is called. A
 // transaction that fails is tried again together with the commits that came since; a row that
 // changed several times is written once.
 //

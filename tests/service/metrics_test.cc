@@ -403,7 +403,7 @@ TEST_F(MetricsTest, AHungExecutorFailsHealthAndItsCountsAreStillRead) {
   EXPECT_EQ(c.Sum("tessera_health", {{"check", "live"}, {"reason", "ok"}}), 1);
   EXPECT_EQ(c.Sum("tessera_health", {{"check", "ready"}, {"reason", "ok"}}), 1);
   EXPECT_GE(c.Sum("tessera_device_canaries_total", {{"result", "timeout"}}), 1);
-  // The other executors are healthy and go on with their work; none waits for the one that hangs.
+  // The other executors are healthy and continue their work; none waits for the one that hangs.
   EXPECT_GT(c.Sum("tessera_device_canary_age_seconds", {{"worker", "w1"}, {"kind", "kernel"}}),
             c.Sum("tessera_device_canary_age_seconds", {{"worker", "w0"}, {"kind", "kernel"}}));
   // The daemon of the executor that hangs still reads that executor's counts.

@@ -201,7 +201,7 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
   if (row.key.kind != server::core::RowKind::kArray) return;
   const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
   const bool donated = array != nullptr && array->donated_to != 0;
-  // A donated array is gone for good, because the run that consumes it waits for the disk. If the
+  // A donated array never comes back, because the run that consumes it waits for the disk. If the
   // run has failed before it consumed the array, the array goes with its session.
   const auto donee = donated_.find(row.key.id);
   bool consumed = array == nullptr && donee != donated_.end();

@@ -254,7 +254,7 @@ void ParseConstant(Line* line, Node* node) {
 }
 
 // Parses the right side of a node's line, "load p0 [0: 1] : f32" for example. After a mismatch it
-// goes on with placeholders, and the caller finds the error in `line`. A constant returns early,
+// continues with placeholders, and the caller finds the error in `line`. A constant returns early,
 // because its dtype has been read with its value.
 Node ParseNode(Line* line) {
   Node node;

@@ -262,7 +262,7 @@ void TcpLinks::BroadcastLaunchFailure(uint64_t launch) {
   }
 }
 
-// Sends the failures of launches that the peer has not been told of, one frame each. It never waits
+// Sends the failures of launches that the peer does not know yet, one frame each. It never waits
 // for the peer, because it runs on the thread that fails the launch. If nothing of a frame fits
 // into the socket, the failure stays queued and the next writer sends it. If a part of a frame was
 // written, nothing can follow it, so the peer counts as lost. With TLS a begun frame cannot be told

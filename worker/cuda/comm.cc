@@ -239,8 +239,8 @@ int tessera_comm::FailCommunicator(int code, ncclResult_t result, const char* ca
 }
 
 // Turns NCCL's result into a code, and records it. A call in progress is recorded by its name, for
-// errors. A failure is recorded for good, because NCCL's communicator is unusable after it. If the
-// driver reports that the device's context is lost, that error wins, as it says more than NCCL's.
+// errors. A failure stays recorded, because NCCL's communicator is unusable after it. If the driver
+// reports that the device's context is lost, that error wins, as it says more than NCCL's.
 int tessera_comm::RecordResult(ncclResult_t result, const char* call) {
   switch (result) {
     case ncclSuccess:

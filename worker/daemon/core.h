@@ -115,7 +115,7 @@ struct Connection {
     kNone,        // until every executor is ready, and at least until `connect_at`
     kConnecting,  // the worker has asked to be registered
     kRegistered,  // until the connection ends
-    kRefused,     // for good: the worker tries no more
+    kRefused,     // a final state: the worker tries no more
   };
   Phase phase = Phase::kNone;
   absl::Time connect_at = absl::InfinitePast();  // earliest end of kNone

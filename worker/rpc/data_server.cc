@@ -360,9 +360,9 @@ class GrpcDataServer final : public DataServer {
 
  private:
   // Builds the gRPC server. gRPC gets its connections from Serve instead of accepting them itself,
-  // because its own listener would stop for good once descriptors run out. With certificates this
-  // process needs its own listening socket, as data_server.h explains; in plaintext the daemon's
-  // socket is used.
+  // because its own listener would never listen again once descriptors run out. With certificates
+  // this process needs its own listening socket, as data_server.h explains; in plaintext the
+  // daemon's socket is used.
   void Build() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     // Protobuf logs nothing, as in the coordinator: the sender of a bad message gets the error.
@@ -409,7 +409,7 @@ class GrpcDataServer final : public DataServer {
     if (first[0].revents != 0) return;
     if (server_ == nullptr) Build();
     const int listener = own_listener_.ok() ? own_listener_.get() : options_.listen_fd;
-    // gRPC's own listener would stop for good if there were no descriptor for a connection.
+    // gRPC's own listener would never listen again after a lack of descriptors for a connection.
     while (true) {
       pollfd fds[] = {{stop_signal_.fd(), POLLIN, 0}, {listener, POLLIN, 0}};
       poll(fds, 2, -1);

@@ -53,9 +53,9 @@ struct WorkerDaemonOptions {
   std::string flight_folder;
   ir::serial::ProcessSources sources = {};  // the daemon's description of itself
   Metrics* metrics = nullptr;               // outlives the daemon; null if metrics are disabled
-  // Called once, on a thread of the daemon, if the coordinator rejects this worker for good, for
-  // example its name or credentials, or plaintext against TLS. `why` is the error. The daemon then
-  // stops retrying.
+  // Called once, on a thread of the daemon, if the coordinator rejects this worker and a retry
+  // would not help: because of its name or credentials, say, or because it uses plaintext against
+  // TLS. `why` is the error. The daemon then stops retrying.
   std::function<void(const absl::Status& why)> on_refused = nullptr;
   // Called on a thread of the daemon each time the coordinator has accepted this worker.
   std::function<void()> on_registered = nullptr;

@@ -100,9 +100,9 @@ class Outage:
 class Retries:
     """The attempts of one call within `deadline`.
 
-    While the server can be reached, the call fails for good after `attempts` failures. While the
-    server cannot be reached, there are as many attempts as `outage` allows. `connect` waits for the
-    given number of seconds, or until there is a connection."""
+    While the server can be reached, there are at most `attempts` attempts. While the server cannot
+    be reached, there are as many attempts as `outage` allows. `connect` waits for the given number
+    of seconds, or until there is a connection."""
 
     def __init__(
         self,
@@ -217,8 +217,8 @@ class Connection:
     def connect(self, seconds: float) -> None:
         """Waits for a connection, at most for `seconds`.
 
-        gRPC has no thread that would make a connection in the background: it goes on with a
-        handshake only while some call waits, and a call that does not wait fails at once."""
+        gRPC has no thread that would make a connection in the background: it continues a handshake
+        only while some call waits, and a call that does not wait fails at once."""
         # Pause first, so that a server that accepts connections and ends every call is not called
         # without a pause.
         time.sleep(seconds / 10)
