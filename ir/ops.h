@@ -250,7 +250,7 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
 // Returns an array of x's shape that is filled with `init` and into which `scatter` combines the
 // elements of `source`. Each element of `source` goes to the element of x that `select`, applied
 // pairwise, keeps from its window; elements beyond x's ends are not considered. Composite: a
-// reduction over windows finds the places, and a scatter writes there.
+// reduction over windows finds the positions, and a scatter writes there.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window);
 

@@ -63,7 +63,8 @@ Value ElementsAt(Value x, Value at) {
                     {.mode = ir::GatherScatterMode::kPromiseInBounds});
 }
 
-// Returns the indices of the first `size` true elements of a vector of bools. Unused places are 0.
+// Returns the indices of the first `size` true elements of a vector of bools. Unused positions are
+// 0.
 Value TrueIndices(Value mask, int64_t size) {
   const int64_t n = mask.dim(0);
   const DType index_dtype = IndexDType(std::max(n, size));
@@ -73,8 +74,8 @@ Value TrueIndices(Value mask, int64_t size) {
   const Value to = ir::Select(mask, before, ir::FullLike(before, static_cast<double>(size)));
   const Value found = Filled(mask, index_dtype, size, 0);
   if (size == 0) return found;
-  const Value place = IotaLike(mask, index_dtype, n);
-  return ir::Scatter(found, IndexColumn(to), place, RowScatterDims(found),
+  const Value position = IotaLike(mask, index_dtype, n);
+  return ir::Scatter(found, IndexColumn(to), position, RowScatterDims(found),
                      {.unique_indices = true});
 }
 // Returns a mask of length `size` whose first n elements are true, where n is the number of true
@@ -82,8 +83,8 @@ Value TrueIndices(Value mask, int64_t size) {
 Value FilledMask(Value mask, int64_t size) {
   const DType index_dtype = IndexDType(std::max(mask.dim(0), size));
   const Value count = ir::ReduceSum(ir::Convert(mask, index_dtype), {0});
-  const Value place = IotaLike(mask, index_dtype, size);
-  return ir::Compare(place, ir::BroadcastInDim(count, {size}, {}), "LT");
+  const Value position = IotaLike(mask, index_dtype, size);
+  return ir::Compare(position, ir::BroadcastInDim(count, {size}, {}), "LT");
 }
 
 }  // namespace
@@ -381,7 +382,7 @@ std::pair<Array, Array> Histogram(const Array& x, const std::optional<Array>& ed
     const Value last = ir::Reshape(ir::SliceInDim(at_edges, 0, m - 1, m), {});
     const Value is_last = ir::Compare(a, ir::BroadcastInDim(last, {n}, {}), "EQ");
     bin = ir::Select(is_last, ir::FullLike(bin, static_cast<double>(m - 1)), bin);
-    // Elements before the first edge are counted in place 0, which is cut off.
+    // Elements before the first edge are counted at position 0, which is cut off.
     Value counts = ir::SliceInDim(AddWeights(bin, weights, m), 0, 1, m);
     if (options.density) {
       const Value right = ir::SliceInDim(at_edges, 0, 1, m);

@@ -50,7 +50,8 @@ Value Band(ir::Builder& b, int64_t rows, int64_t cols, int64_t k, std::string_vi
 Array ravel(const Arg& x, const OutSharding& out_sharding) {
   return reshape(x, {-1}, out_sharding);
 }
-// Builds a permutation: the moved dims get their places first, the others fill the gaps in order.
+// Builds a permutation: the moved dims get their positions first, the others fill the gaps in
+// order.
 Array moveaxis(const Arg& x, const Axes& source, const Axes& destination) {
   const int rank = RankOf(x);
   const std::vector<int64_t> none, &from_list = source.list ? *source.list : none,
@@ -287,8 +288,8 @@ Array ApplyRepeat(const Arg& x, std::optional<int> axis, const OutSharding& out_
     return Resharded("repeat", f(v, dim), out_sharding, x.site);
   });
 }
-// Returns the elements along a dim at `places`, an s32 vector of indices in bounds.
-Value TakeAt(Value x, Value places, int dim) {
+// Returns the elements along a dim at `positions`, an s32 vector of indices in bounds.
+Value TakeAt(Value x, Value positions, int dim) {
   ir::GatherDimensionNumbers dims;
   dims.collapsed_slice_dims = {dim};
   dims.start_index_map = {dim};
@@ -296,14 +297,14 @@ Value TakeAt(Value x, Value places, int dim) {
   sizes[dim] = std::min<int64_t>(sizes[dim], 1);
   for (int d = 0; d < x.rank(); ++d)
     if (d != dim) dims.offset_dims.push_back(d);
-  return ir::Gather(x, ir::ExpandDims(places, {1}), dims, std::move(sizes),
+  return ir::Gather(x, ir::ExpandDims(positions, {1}), dims, std::move(sizes),
                     {.mode = lax::GatherScatterMode::kClip});
 }
-Value IndexVector(ir::Builder& b, const std::vector<double>& places);
-// Returns the index of the element at each of the `total` places of a result in which element i is
-// repeated counts[i] times. The index is the number of elements whose repetitions end at or before
-// the place: the ends at each place are counted, and the counts are summed up. The scatter drops
-// the ends beyond the last place.
+Value IndexVector(ir::Builder& b, const std::vector<double>& positions);
+// Returns the index of the element at each of the `total` positions of a result in which element i
+// is repeated counts[i] times. The index is the number of elements whose repetitions end at or
+// before the position: the ends at each position are counted, and the counts are summed up. The
+// scatter drops the ends beyond the last position.
 Value RepeatedIndices(Value counts, int64_t total) {
   const int64_t n = counts.dim(0);
   const auto filled = [&](int64_t size, double value) {
@@ -345,10 +346,10 @@ Array repeat(const Arg& x, const std::vector<int64_t>& repeats, std::optional<in
                  " for a dim of ", v[0].dim(dim),
                  "; a number for each element is expected, 0 or more");
     }
-    std::vector<double> places;
+    std::vector<double> positions;
     for (size_t i = 0; i < repeats.size(); ++i)
-      places.insert(places.end(), repeats[i], static_cast<double>(i));
-    return TakeAt(v[0], IndexVector(v[0].builder(), places), dim);
+      positions.insert(positions.end(), repeats[i], static_cast<double>(i));
+    return TakeAt(v[0], IndexVector(v[0].builder(), positions), dim);
   });
 }
 Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<int> axis,
@@ -372,10 +373,10 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
   });
 }
 namespace {
-Value IndexVector(ir::Builder& b, const std::vector<double>& places) {
-  const auto n = static_cast<int64_t>(places.size());
+Value IndexVector(ir::Builder& b, const std::vector<double>& positions) {
+  const auto n = static_cast<int64_t>(positions.size());
   if (n == 0) return ir::Full(b, DType::kS32, {0}, 0);
-  return ir::Constant(b, ir::Array::Of(DType::kS32, {n}, places));
+  return ir::Constant(b, ir::Array::Of(DType::kS32, {n}, positions));
 }
 }  // namespace
 
@@ -429,18 +430,18 @@ Array rot90(const Arg& x, int k, std::pair<int, int> axes) {
 
 namespace {
 
-// Returns the index in [0, n) of the element at `place`, which may lie beyond a dim that `mode`
+// Returns the index in [0, n) of the element at `position`, which may lie beyond a dim that `mode`
 // continues.
-int64_t SourceOf(std::string_view mode, int64_t place, int64_t n) {
+int64_t SourceOf(std::string_view mode, int64_t position, int64_t n) {
   const auto modulo = [](int64_t a, int64_t b) { return (a % b + b) % b; };
-  if (mode == "edge") return std::clamp<int64_t>(place, 0, n - 1);
-  if (mode == "wrap") return modulo(place, n);
+  if (mode == "edge") return std::clamp<int64_t>(position, 0, n - 1);
+  if (mode == "wrap") return modulo(position, n);
   if (mode == "symmetric") {
-    const int64_t at = modulo(place, 2 * n);
+    const int64_t at = modulo(position, 2 * n);
     return at < n ? at : 2 * n - 1 - at;
   }
   if (n == 1) return 0;
-  const int64_t at = modulo(place, 2 * n - 2);
+  const int64_t at = modulo(position, 2 * n - 2);
   return at < n ? at : 2 * n - 2 - at;
 }
 
@@ -483,10 +484,10 @@ Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double
         ThrowError(ErrorKind::kValueError, x.site, "pad: can't extend empty axis ", d,
                    " using modes other than 'constant'");
       }
-      std::vector<double> places;
+      std::vector<double> positions;
       for (int64_t i = -before; i < n + after; ++i)
-        places.push_back(static_cast<double>(SourceOf(mode, i, n)));
-      v = TakeAt(v, IndexVector(v.builder(), places), d);
+        positions.push_back(static_cast<double>(SourceOf(mode, i, n)));
+      v = TakeAt(v, IndexVector(v.builder(), positions), d);
     }
     return v;
   });
@@ -495,7 +496,7 @@ Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double
 // ---- Diagonals and triangles. -------------------------------------------------------------------
 
 // Moves the two dims to the end and cuts the largest square that starts on the diagonal. In the
-// flattened square, diagonal elements are n + 1 places apart, so one strided slice reads them.
+// flattened square, diagonal elements are n + 1 positions apart, so one strided slice reads them.
 Array diagonal(const Arg& x, int64_t offset, int axis1, int axis2) {
   const int rank = RankOf(x), rows = NormalizeAxis("diagonal", axis1, rank, x.site),
             cols = NormalizeAxis("diagonal", axis2, rank, x.site);

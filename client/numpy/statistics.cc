@@ -172,10 +172,10 @@ Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
     const Value any_nan = ir::ReduceOr(ir::Compare(a, a, "NE"), {last});
     a = ir::Sort({a}, last)[0];
     const Value q_value = ir::Convert(v[1], q_dtype);
-    const Value place = ir::Mul(ir::Div(q_value, ir::FullLike(q_value, whole)),
-                                ir::FullLike(q_value, static_cast<double>(n - 1)));
-    const Value low = ir::Floor(place), high = ir::Ceil(place);
-    const Value weight = ir::Sub(place, low);
+    const Value position = ir::Mul(ir::Div(q_value, ir::FullLike(q_value, whole)),
+                                   ir::FullLike(q_value, static_cast<double>(n - 1)));
+    const Value low = ir::Floor(position), high = ir::Ceil(position);
+    const Value weight = ir::Sub(position, low);
     const int q_rank = q_value.rank();
     const auto elements_at = [&](Value where) {
       const Value zero = ir::FullLike(where, 0);
@@ -386,9 +386,9 @@ Array trapezoid(const Arg& y, const Array& x, int axis) {
                shape[dim], " is expected");
   const DType dtype = InexactOf(internal::CommonDType({y, Arg(x, y.site)}));
   return ApplyArgs("trapezoid", {y, Arg(x, y.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
-    const Value values = ir::Convert(v[0], dtype), places = ir::Convert(v[1], dtype);
+    const Value values = ir::Convert(v[0], dtype), positions = ir::Convert(v[1], dtype);
     const int64_t n = values.dim(dim);
-    Value widths = Differences(places, places.rank() == 1 ? 0 : dim);
+    Value widths = Differences(positions, positions.rank() == 1 ? 0 : dim);
     const Value right = ir::SliceInDim(values, dim, std::min<int64_t>(1, n), n);
     const Value both = ir::Add(right, ir::SliceInDim(values, dim, 0, std::max<int64_t>(n, 1) - 1));
     if (widths.rank() != rank) widths = ir::BroadcastInDim(widths, both.shape(), {dim});
@@ -410,20 +410,21 @@ Array interp(const Arg& x, const Array& xp, const Array& fp, std::optional<doubl
                xp.type().ToString(), " and ", fp.type().ToString());
   const DType dtype = InexactOf(internal::CommonDType({x, Arg(xp, site)}));
   const Array at = internal::AsArray(x, dtype).astype(dtype, site);
-  const Array places = xp.astype(dtype, site), values = fp.astype(InexactOf(fp.dtype()), site);
+  const Array positions = xp.astype(dtype, site), values = fp.astype(InexactOf(fp.dtype()), site);
   const auto n = static_cast<int>(xp.dim(0));
-  const Array i = clip(Arg(searchsorted(places, Arg(at, site), "right", site), site), 1, n - 1);
+  const Array i = clip(Arg(searchsorted(positions, Arg(at, site), "right", site), site), 1, n - 1);
   const auto element_at = [&](const Array& a, const Array& index) {
     return take(Arg(a, site), Arg(index, site), 0, lax::GatherScatterMode::kClip);
   };
-  const Array before = i - 1, low = element_at(places, before), f_low = element_at(values, before);
-  const Array width = element_at(places, i) - low, rise = element_at(values, i) - f_low;
+  const Array before = i - 1, low = element_at(positions, before),
+              f_low = element_at(values, before);
+  const Array width = element_at(positions, i) - low, rise = element_at(values, i) - f_low;
   // Treat an interval of at most this width as a point, because dividing by its width would make
   // the derivative NaN.
   const double eps = dtype == DType::kF64 ? 0x1p-104 : 0x1p-46;
   const Array is_point = abs(width) <= eps;
   Array out = where(is_point, f_low, f_low + (at - low) / where(is_point, 1, width) * rise);
-  const Array first = places[0], last = places[n - 1];
+  const Array first = positions[0], last = positions[n - 1];
   out = left ? where(at < first, *left, out) : where(at < first, values[0], out);
   return right ? where(at > last, *right, out) : where(at > last, values[n - 1], out);
 }

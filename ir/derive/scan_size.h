@@ -12,8 +12,8 @@ struct ScanSize {
   int64_t rows = 0;    // rows that can be handled at the same time
   int64_t length = 0;  // elements of each row, one after the other
   int64_t bytes = 0;   // bytes of the operands and the results
-  // The updates of a scatter go to places that are known only at run time, so several threads may
-  // share a row: each makes the updates of some of the places.
+  // The updates of a scatter go to positions that are known only at run time, so several threads
+  // may share a row: each makes the updates of some of the positions.
   bool is_scatter = false;
 };
 // Requires: the op of `f` has one of the two lowerings and passed its inference.
@@ -25,7 +25,7 @@ inline constexpr int64_t kScannedMax = 1 << 24;
 inline bool HasCode(const ScanSize& size) { return size.length <= kScannedMax; }
 
 // Returns whether an accelerator should run the op. Each of its threads handles a row, or a row's
-// updates at some of the places. It should run the op if that takes less time than to copy the
+// updates at some of the positions. It should run the op if that takes less time than to copy the
 // operands to the host and evaluate there, and if the op ends soon, because it cannot be cancelled.
 // A few long rows are for the host: one thread of an accelerator is slow, and a few threads use
 // little of the accelerator.

@@ -25,9 +25,9 @@ int64_t ScratchForContraction(const InferContext& c, const std::vector<Type>& ou
   const int64_t padded =
       map.low.empty() ? 0
                       : count(PaddedShape(map, in[0].shape)) * ByteWidth(ComputeDType(in[0].dtype));
-  const int64_t places =
+  const int64_t positions =
       3 * count(map.batch) + 2 * count(map.m) + 2 * count(map.n) + 2 * count(map.k);
-  return padded + places * static_cast<int64_t>(sizeof(int64_t));
+  return padded + positions * static_cast<int64_t>(sizeof(int64_t));
 }
 
 }  // namespace

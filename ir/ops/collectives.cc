@@ -469,7 +469,7 @@ Batched ReduceAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64
 }
 
 // Brings the blocks of all members and devices into one dim in front, in the order of the axes, and
-// then moves that dim to its place.
+// then moves that dim to its position.
 Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const AxesAroundBatch along(c);
   const auto dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));

@@ -228,25 +228,25 @@ Types InferConvolution(const InferContext& c) {
 }
 
 // Describes how a spatial dim of lhs can be cut together with the same spatial dim of the result
-// (kPlaces: its elements are the places of windows) or of the kernel (kWindow). This is possible if
-// the dilated lhs has `step` elements for each element of the other dim, where `step` is the
-// distance in the dilated lhs between neighbours of that dim. Both dims are then cut at the same
-// points into blocks, and each shard needs a halo of lhs besides its block.
+// (kPositions: its elements are the positions of windows) or of the kernel (kWindow). This is
+// possible if the dilated lhs has `step` elements for each element of the other dim, where `step`
+// is the distance in the dilated lhs between neighbours of that dim. Both dims are then cut at the
+// same points into blocks, and each shard needs a halo of lhs besides its block.
 struct Cut {
-  enum Kind : uint8_t { kNone, kPlaces, kWindow } kind = kNone;
+  enum Kind : uint8_t { kNone, kPositions, kWindow } kind = kNone;
   int64_t num_blocks = 0;  // the blocks are as small as possible
   // The number of elements of lhs, and of the other dim, in each block.
   int64_t lhs_per_block = 1, other_per_block = 1;
 };
-// Tries to cut with the places first, because the result then needs no sum over the shards.
+// Tries to cut with the positions first, because the result then needs no sum over the shards.
 Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_t d) {
   const ConvOptions& o = conv.options;
   const int64_t n = c.in[0].shape[conv.dims.lhs_spec[2 + d]],
                 window = c.in[1].shape[conv.dims.rhs_spec[2 + d]],
-                places = out.shape[conv.dims.out_spec[2 + d]];
+                positions = out.shape[conv.dims.out_spec[2 + d]];
   const int64_t stride = o.window_strides[d], dilation = o.lhs_dilation[d],
                 spread = o.rhs_dilation[d];
-  if (n == 0 || window == 0 || places == 0) return {};
+  if (n == 0 || window == 0 || positions == 0) return {};
   const auto blocks = [&](Cut::Kind kind, int64_t count, int64_t step, int64_t others,
                           int64_t other_step) -> Cut {
     const __int128 span = static_cast<__int128>(others - 1) * other_step + 1;
@@ -257,15 +257,15 @@ Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_
       return {};
     return {kind, std::min(n, count), step, dilation};
   };
-  const Cut places_cut = blocks(Cut::kPlaces, places, stride, window, spread);
-  return places_cut.kind != Cut::kNone ? places_cut
-                                       : blocks(Cut::kWindow, window, spread, places, stride);
+  const Cut positions_cut = blocks(Cut::kPositions, positions, stride, window, spread);
+  return positions_cut.kind != Cut::kNone ? positions_cut
+                                          : blocks(Cut::kWindow, window, spread, positions, stride);
 }
 
 // The factors of (g n, g c, in)(g o, c, window) -> (n, g o, out), where g are the groups of the
 // batch or of the features. A spatial dim passes through if the window is one element that moves by
-// one, because each element of the result then depends on one place of lhs. For other windows see
-// Cut.
+// one, because each element of the result then depends on one position of lhs. For other windows
+// see Cut.
 Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) {
   const Convolution conv(c.attrs);
   const ConvOptions& o = conv.options;
@@ -301,15 +301,16 @@ Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) 
       to = is_single ? from : FactorList{replicated(out[0].shape[t[2 + d]])};
       continue;
     }
-    const bool places = cut.kind == Cut::kPlaces;
+    const bool cuts_positions = cut.kind == Cut::kPositions;
     const int blocks =
-        s.Add(places ? FactorKind::kPermutation : FactorKind::kReduction, cut.num_blocks);
+        s.Add(cuts_positions ? FactorKind::kPermutation : FactorKind::kReduction, cut.num_blocks);
     const auto blocks_of = [&](int64_t each) {
       return each == 1 ? FactorList{blocks} : FactorList{blocks, replicated(each)};
     };
     from = blocks_of(cut.lhs_per_block);
-    by = places ? FactorList{replicated(window)} : blocks_of(cut.other_per_block);
-    to = places ? blocks_of(cut.other_per_block) : FactorList{replicated(out[0].shape[t[2 + d]])};
+    by = cuts_positions ? FactorList{replicated(window)} : blocks_of(cut.other_per_block);
+    to = cuts_positions ? blocks_of(cut.other_per_block)
+                        : FactorList{replicated(out[0].shape[t[2 + d]])};
   }
   return s;
 }
@@ -517,10 +518,10 @@ struct Halo {
   std::pair<int64_t, int64_t> padding;
 };
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
-// Computes the part of the dilated operand that this shard's places, or this shard's elements of
+// Computes the part of the dilated operand that this shard's positions, or this shard's elements of
 // the window, read. The halo is the part of it beyond the shard's block, in whole elements of lhs.
 // The padding makes up the difference between the halo and the exact distance, which may end among
-// the zeros of the dilation. Windows then stand in the same places as without the cut.
+// the zeros of the dilation. Windows then stand in the same positions as without the cut.
 Halo HaloOf(const RuleContext& c, const PartitionContext& p, const Convolution& conv, size_t d) {
   const auto& [l, r, t] = conv.dims;
   const ConvOptions& o = conv.options;
@@ -630,11 +631,11 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   kept[t[0]] = {out[0].shape[t[0]], ls[l[0]], 0, ts[t[0]]};
   summed[r[1]] = {rhs[r[1]], ls[l[1]], rs[r[1]], 0};
   for (size_t d = 0; d < num_spatial; ++d) {
-    const int64_t places = out[0].shape[t[2 + d]], window = rhs[r[2 + d]], step = ls[l[2 + d]];
+    const int64_t positions = out[0].shape[t[2 + d]], window = rhs[r[2 + d]], step = ls[l[2 + d]];
     // If there is only one window, its stride is unused, and if a window has only one element, its
     // dilation is unused. Both may then be any number.
-    kept[t[2 + d]] = {places, places <= 1 ? step : product_or_zero(o.window_strides[d], step), 0,
-                      ts[t[2 + d]]};
+    kept[t[2 + d]] = {positions, positions <= 1 ? step : product_or_zero(o.window_strides[d], step),
+                      0, ts[t[2 + d]]};
     summed[r[2 + d]] = {window, window <= 1 ? step : product_or_zero(o.rhs_dilation[d], step),
                         rs[r[2 + d]], 0};
   }

@@ -135,8 +135,8 @@ TEST(SelectAndScatter, AddsEachSourceElementToTheSelectedElement) {
                                 BinaryFunction(DType::kF32, Add), window)});
   const Array values = Array::Of(DType::kF32, {2, 4}, {-5, -7, -5, -6, 1, 2, 2, 0});
   const Array add = Array::Of(DType::kF32, {2, 2}, {1, 2, 3, 4});
-  // Along dim 1, the first window covers one place of the padding and the elements 0 and 1, and the
-  // second window the elements 1, 2 and 3. A place of the padding is never selected.
+  // Along dim 1, the first window covers one position of the padding and the elements 0 and 1, and
+  // the second window the elements 1, 2 and 3. A position of the padding is never selected.
   EXPECT_EQ(RunOne(f, {values, add}).ToString(), "[[11, 10, 12, 10], [10, 17, 10, 10]]");
 }
 

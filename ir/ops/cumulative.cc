@@ -172,7 +172,7 @@ std::pair<Value, Value> CombineTangents(ReduceKind kind, Value a, Value da, Valu
 }
 
 // Returns `x` moved by `step` along `dim`, away from the end where the combination begins. The
-// first `step` elements of `fill` along `dim` take the places that become free at that end.
+// first `step` elements of `fill` along `dim` take the positions that become free at that end.
 Value Shifted(Value x, int dim, int64_t step, bool reverse, Value fill) {
   const int64_t n = x.dim(dim);
   const Value kept = SliceInDim(x, dim, reverse ? step : 0, reverse ? n : n - step);
@@ -181,7 +181,7 @@ Value Shifted(Value x, int dim, int64_t step, bool reverse, Value fill) {
 }
 
 // Takes log2(n) steps. Each step combines every element, and its tangent, with the element 1, 2, 4
-// ... places before it. Without division, zeros need no special case, and every step is
+// ... positions before it. Without division, zeros need no special case, and every step is
 // differentiable again.
 std::vector<Value> CumulativeJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};

@@ -229,8 +229,9 @@ std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   const Value size = Abs(v);
   const int rows = v.rank() - 2;
   const Value largest = RepeatAsRows(ArgMax(size, rows), size);
-  const Value place = ShardedLike(Iota(v.builder(), DType::kS32, v.shape(), rows), largest.type());
-  const Value here = Compare(place, largest, "EQ"), zero = Zeros(v.builder(), size.type());
+  const Value position =
+      ShardedLike(Iota(v.builder(), DType::kS32, v.shape(), rows), largest.type());
+  const Value here = Compare(position, largest, "EQ"), zero = Zeros(v.builder(), size.type());
   const Value u_re = Real(u), u_im = Imag(u), v_re = Real(v), v_im = Imag(v);
   const Value along_re = v_re * u_re;
   const Value along = SumOfRows(along_re + v_im * u_im);

@@ -96,7 +96,7 @@ Type WithDtype(Type t, DType dtype) {
   return t;
 }
 
-// Returns the elements of `x` at the places where a scatter writes its updates, and 0 for each
+// Returns the elements of `x` at the positions where a scatter writes its updates, and 0 for each
 // update that is dropped. If `x` has no elements, every update is dropped: a gather would refuse
 // such an operand.
 Value GatherAtUpdates(const RuleContext& c, Value x, Value indices) {

@@ -101,14 +101,14 @@ absl::Status WindowsSharding(const InferContext& c, std::vector<Type>* out) {
 }
 
 // The transpose of the view along one dim. Dim `d` of x counts windows of this stride and dilation,
-// and `window` is the dim of the places within a window. Returns, for each of the `n` elements that
-// the windows cover, the sum of the values at the places that stand for the element. x is first
-// padded so that the distance between windows is 1. In the flattened dims of places and windows,
-// the values of one element are then a constant distance apart, so that one slice and one reshape
-// align them for a sum over the places.
+// and `window` is the dim of the positions within a window. Returns, for each of the `n` elements
+// that the windows cover, the sum of the values at the positions that stand for the element. x is
+// first padded so that the distance between windows is 1. In the flattened dims of positions and
+// windows, the values of one element are then a constant distance apart, so that one slice and one
+// reshape align them for a sum over the positions.
 Value OverlapAdd(Value x, int d, int window, int64_t n, int64_t stride, int64_t dilation) {
   const int64_t size = x.dim(window), count = x.dim(d);
-  // Puts the dim of places right before the dim of windows.
+  // Puts the dim of positions right before the dim of windows.
   const int at = window < d ? d - 1 : d;
   x = MoveDim(x, window, at);
   const int positions = at + 1;
@@ -118,8 +118,8 @@ Value OverlapAdd(Value x, int d, int window, int64_t n, int64_t stride, int64_t 
   interior[positions] = count <= 1 ? 0 : stride - 1;
   high[positions] = padded_size - before - (count == 0 ? 0 : (count - 1) * stride + 1);
   x = Pad(x, Constant(x.builder(), x.dtype(), 0), low, high, interior);
-  // Element i + (size - 1 - w) * dilation of place w has the flat index (size - 1) * dilation + w *
-  // (padded_size - dilation) + i.
+  // Element i + (size - 1 - w) * dilation of position w has the flat index (size - 1) * dilation +
+  // w * (padded_size - dilation) + i.
   Dims shape = x.shape();
   shape[at] *= shape[positions];
   shape.erase(shape.begin() + positions);

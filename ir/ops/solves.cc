@@ -154,7 +154,7 @@ Types InferTridiagonalSolve(const InferContext& c) {
   return std::vector<Type>{MakeType(b.dtype, b.shape)};
 }
 
-// Returns `x` moved by `by` places along `dim`. Zeros take the places that become free.
+// Returns `x` moved by `by` positions along `dim`. Zeros take the positions that become free.
 Value Shifted(Value x, int dim, int64_t by) {
   DimList low(x.rank(), 0), high = low;
   low[dim] = by;

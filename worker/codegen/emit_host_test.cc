@@ -167,7 +167,7 @@ TEST_P(EmitHostTest, GathersStayInTheirBuffers) {
   for (const DType number : kNumbers)
     for (const DType moved : kMoved)
       for (const bool windows : {false, true}) {
-        // The kernel reads single elements, or windows of 5 at places given by two numbers.
+        // The kernel reads single elements, or windows of 5 at positions given by two numbers.
         const std::string text = windows
                                      ? "kernel [19,5] reduced 0\nin # 70\nin @ 38\nout # 95\n"
                                        "%0 = load p0 [0: 0,1] shift p1 [0: 2,0] max 5 stride 10"
@@ -213,8 +213,9 @@ TEST_P(EmitHostTest, InterleavedLoadsAgreeWithTheInterpreter) {
           absl::StrAppend(&text, "kernel [", rows, ",", size, "] reduced 0\nin # ",
                           rows * row + 2 * loads, "\n");
           for (int k = 0; k < loads; ++k) {
-            // The places of the loads are mixed; the gap is before the last place.
-            const int place = (5 * k + 3) % loads, at = place + (gap && place == loads - 1);
+            // The positions of the loads are mixed; the gap is before the last position.
+            const int position = (5 * k + 3) % loads,
+                      at = position + (gap && position == loads - 1);
             absl::StrAppend(&text, "out # ", rows * size, "\n");
             absl::StrAppend(&stores, "%", k, " = load p0 [", 1 + at, ": ", row, ",", loads,
                             "] : #\n");
@@ -359,7 +360,7 @@ TEST_P(EmitHostTest, EveryPrimitiveAgreesWithTheInterpreterInEveryLayout) {
 
 // ---- Where an element lies changes nothing. ----------------------------------------------------
 
-// Equal arguments at every place of a row, and in ranges of every size, give equal bits.
+// Equal arguments at every position of a row, and in ranges of every size, give equal bits.
 TEST_P(EmitHostTest, AnElementsBitsDoNotDependOnItsPlace) {
   constexpr int64_t kElements = 150;
   for (const PrimCase& c : PrimCases()) {

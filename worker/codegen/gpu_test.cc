@@ -230,8 +230,8 @@ TEST(GpuCode, RandomScansHaveTheBitsOfTheInterpreter) {
         << kernels[i].ToString();
 }
 
-// Updates: 300 rows of 3 columns are added to 7 rows, and single elements are added at places given
-// by two numbers.
+// Updates: 300 rows of 3 columns are added to 7 rows, and single elements are added at positions
+// given by two numbers.
 constexpr const char* kUpdates[] = {
     "kernel [3,300] scanned 1\nin f32 900\nin s32 300\nout f32 21\n"
     "%0 = load p0 [0: 1,3] : f32\n"
@@ -245,8 +245,8 @@ constexpr const char* kUpdates[] = {
     "%2 = Add %1, %0 : f64\n"
     "store %2 p2 [0: 0,1] shift p1 [0: 2,0] max 6 stride 11 shift p1 [1: 2,0] max 6 stride 1\n"};
 
-// Several threads of each column add floats at places that come several times. The bits tell which
-// update came first, and that none is lost.
+// Several threads of each column add floats at positions that come several times. The bits tell
+// which update came first, and that none is lost.
 TEST(GpuCode, UpdatesOfAnElementAreInOrder) {
   std::vector<Kernel> kernels;
   for (const char* text : kUpdates) kernels.push_back(Parsed(text));

@@ -100,9 +100,9 @@ std::vector<Value*> HostBlocks::LoadInterleaved(DType dtype, Value* address, int
   for (int lane = 0; lane < plan_.lanes; ++lane) even.push_back(2 * lane);
   std::vector<int> odd = even;
   for (int& lane : odd) ++lane;
-  // Every step splits each run of vectors into a run of the elements at even places and a run of
-  // those at odd places. In the end, run k holds the elements whose places are the bits of k in
-  // reverse order.
+  // Every step splits each run of vectors into a run of the elements at even positions and a run of
+  // those at odd positions. In the end, run k holds the elements whose positions are the bits of k
+  // in reverse order.
   for (int64_t run = loads; run > 1; run /= 2) {
     std::vector<Value*> halved(vectors.size());
     for (int64_t first = 0; first < loads; first += run)
@@ -115,9 +115,9 @@ std::vector<Value*> HostBlocks::LoadInterleaved(DType dtype, Value* address, int
   }
   std::vector<Value*> lanes(vectors.size());
   for (int64_t k = 0; k < loads; ++k) {
-    int64_t place = 0;
-    for (int64_t bit = 1; bit < loads; bit *= 2) place = 2 * place + ((k & bit) != 0 ? 1 : 0);
-    lanes[place] = FromMemory(b_, dtype, vectors[k]);
+    int64_t position = 0;
+    for (int64_t bit = 1; bit < loads; bit *= 2) position = 2 * position + ((k & bit) != 0 ? 1 : 0);
+    lanes[position] = FromMemory(b_, dtype, vectors[k]);
   }
   return lanes;
 }

@@ -1,6 +1,6 @@
 // Sorts rows for the sort steps of a program; program_run.cc calls Sort. A row is sorted in one of
-// three ways: its values alone, its keys together with the places of their elements, or a selection
-// of the first few elements. The bits are those of the reference evaluator.
+// three ways: its values alone, its keys together with the positions of their elements, or a
+// selection of the first few elements. The bits are those of the reference evaluator.
 #include "worker/cpu/sort.h"
 
 #include <algorithm>
@@ -154,7 +154,7 @@ void WithKeyFunction(DType dtype, bool descending, const F& f) {
   }
 }
 
-// ---- Sorted elements: keys with or without the places of their elements in the row. -------------
+// ---- Sorted elements: keys with or without the positions of their elements in the row. ----------
 
 template <class U>
 struct KeyElement {
@@ -182,7 +182,7 @@ U KeyOf(const KeyElement<U>& e) {
 inline uint64_t KeyOf(const PackedElement& e) { return e.key(); }
 inline uint64_t KeyOf(const WideElement& e) { return e.key(); }
 
-// Orders elements by their keys, and elements with equal keys by their places.
+// Orders elements by their keys, and elements with equal keys by their positions.
 inline bool IsBefore(const PackedElement& a, const PackedElement& b) { return a.bits < b.bits; }
 inline bool IsBefore(const WideElement& a, const WideElement& b) {
   return a.bits != b.bits ? a.bits < b.bits : a.at < b.at;
@@ -190,9 +190,9 @@ inline bool IsBefore(const WideElement& a, const WideElement& b) {
 
 // ---- How the work is split. ---------------------------------------------------------------------
 
-// Returns whether the values are sorted without their places. This takes a single operand, of more
-// than one byte per element, that is sorted in ascending order and kept whole, and no indices in
-// the result.
+// Returns whether the values are sorted without their positions. This takes a single operand, of
+// more than one byte per element, that is sorted in ascending order and kept whole, and no indices
+// in the result.
 bool SortsKeysOnly(const SortShape& s) {
   return s.dtypes.size() == 1 && !s.has_indices && !s.descending && s.kept == s.n &&
          ir::ByteWidth(s.dtypes[0]) > 1;
@@ -346,8 +346,8 @@ class RowSorter {
         return false;
       if (!CountsToPlaces()) continue;
       if (!ForEachChunk(s_.n, [&](int64_t c, int64_t begin, int64_t end) {
-            uint32_t* const places = counts_ + c * kDigitValues;
-            for (int64_t i = begin; i < end; ++i) to_[places[digit(from_[i])]++] = from_[i];
+            uint32_t* const positions = counts_ + c * kDigitValues;
+            for (int64_t i = begin; i < end; ++i) to_[positions[digit(from_[i])]++] = from_[i];
           }))
         return false;
       std::swap(from_, to_);
@@ -355,8 +355,8 @@ class RowSorter {
     return true;
   }
 
-  // Turns the number of elements with a digit in a chunk into the place to which the first of them
-  // goes. Returns false if all elements have the same digit.
+  // Turns the number of elements with a digit in a chunk into the position to which the first of
+  // them goes. Returns false if all elements have the same digit.
   bool CountsToPlaces() {
     uint32_t next = 0;
     for (int64_t d = 0; d < kDigitValues; ++d) {
@@ -439,7 +439,7 @@ class RowSorter {
     return true;
   }
 
-  // ---- With places. ----
+  // ---- With positions. ----
 
   // Reads the keys of operand k. The last key is read in the order of the row. The keys before it
   // are read in the order that the later keys gave.
@@ -521,8 +521,8 @@ class RowSorter {
     if (count > k) cut_to_half();
   }
 
-  // Writes the kept elements of every operand and, if the result has indices, their places in the
-  // row.
+  // Writes the kept elements of every operand and, if the result has indices, their positions in
+  // the row.
   bool WriteResults(int64_t row) {
     const int64_t from = BeginOf(row, s_.n), to = BeginOf(row, s_.kept);
     const auto write = [&](size_t operand, auto element) {
@@ -556,7 +556,8 @@ class RowSorter {
   const WorkSplit& split_;
   // Each holds the n elements of a row. In a selection, `from_` holds the candidates.
   Element *from_ = nullptr, *to_ = nullptr;
-  // For each chunk and digit: the number of its elements, and then the place of the next of them.
+  // For each chunk and digit: the number of its elements, and then the position of the next of
+  // them.
   uint32_t* counts_ = nullptr;
 };
 

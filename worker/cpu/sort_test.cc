@@ -73,13 +73,13 @@ bool IsBefore(const Array& x, int64_t i, int64_t j, bool total) {
   }
   const double a = x.At(i), b = x.At(j);
   if (total && ir::IsComputable(x.dtype())) {
-    const auto place = [&](int64_t at) {
+    const auto position = [&](int64_t at) {
       const int64_t width = ir::ByteWidth(x.dtype());
       int64_t bits = 0;  // at the top, so that the sign is the sign bit
       std::memcpy(reinterpret_cast<std::byte*>(&bits) + 8 - width, x.data() + at * width, width);
       return bits < 0 ? std::numeric_limits<int64_t>::min() - bits - 1 : bits;
     };
-    return place(i) < place(j);
+    return position(i) < position(j);
   }
   return std::isnan(b) ? !std::isnan(a) : a < b;
 }

@@ -14,10 +14,11 @@
 namespace tessera::ir {
 
 int64_t WindowDimensions::elements_per_window() const {
-  int64_t places = 1;
+  int64_t positions = 1;
   for (const int64_t size : sizes)
-    if (__builtin_mul_overflow(places, size, &places)) return std::numeric_limits<int64_t>::max();
-  return places;
+    if (__builtin_mul_overflow(positions, size, &positions))
+      return std::numeric_limits<int64_t>::max();
+  return positions;
 }
 
 namespace {
@@ -52,7 +53,7 @@ std::vector<Value> CombineInTurn(const std::vector<Value>& windows, const std::v
 // computation for which there is no reduction op such as reduce_sum may not be associative, as
 // StableHLO allows here. The elements of a small window are therefore combined in turn. A larger
 // window is reduced in pairs, because combining in turn adds a copy of the computation to the
-// program for each place of the window.
+// program for each position of the window.
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window) {
   if (xs.empty() || xs.size() != inits.size())
@@ -93,14 +94,14 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
 
 namespace {
 
-// Returns the computation (a, place of a, b, place of b) -> (the chosen element, its place).
-// Elements outside of the array have a negative place, and are never chosen over an element of the
-// array.
-FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
+// Returns the computation (a, position of a, b, position of b) -> (the chosen element, its
+// position). Elements outside of the array have a negative position, and are never chosen over an
+// element of the array.
+FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType position_dtype) {
   Builder b({}, "select");
-  const Type value = MakeType(dtype, {}), index = MakeType(place, {});
+  const Type value = MakeType(dtype, {}), index = MakeType(position_dtype, {});
   const Value x = b.Param(value), at_x = b.Param(index), y = b.Param(value), at_y = b.Param(index);
-  const Value zero = Constant(b, place, 0);
+  const Value zero = Constant(b, position_dtype, 0);
   const std::vector<Value> keeps = MapComputation(select, {x, y});
   if (keeps.size() != 1)
     Throw(ErrorKind::kTypeError, absl::StrCat("select_and_scatter: select has ", keeps.size(),
@@ -113,10 +114,10 @@ FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
 
 }  // namespace
 
-// A reduction over windows, with the elements' places carried along, finds the winner of each
-// window. A scatter then combines `source` at the winners' places. The windowed dims are flattened
-// to one, so that a place is a single index, and the plain dims, which have no window, become
-// batching dims, which shardings can cut.
+// A reduction over windows, with the elements' positions carried along, finds the winner of each
+// window. A scatter then combines `source` at the winners' positions. The windowed dims are
+// flattened to one, so that a position is a single index, and the plain dims, which have no window,
+// become batching dims, which shardings can cut.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window) {
   Builder& b = x.builder();
@@ -126,7 +127,7 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
           absl::StrCat("select_and_scatter: window_dimensions has ", window.sizes.size(),
                        " entries; expected ", rank, ", one for each dim"));
   if (x.type().num_elements() == 0) return BroadcastInDim(init, x.shape(), {});
-  // Plain dims, which have no window, are kept. A place in the other dims is a single number.
+  // Plain dims, which have no window, are kept. A position in the other dims is a single number.
   std::vector<int64_t> plain, windowed;
   for (int d = 0; d < rank; ++d) {
     const bool is_plain = window.sizes[d] == 1 && window.strides[d] == 1 &&
@@ -135,20 +136,20 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
   }
   Dims spatial, flat;
   for (const int64_t d : plain) flat.push_back(x.dim(static_cast<int>(d)));
-  int64_t places = 1;
+  int64_t positions = 1;
   for (const int64_t d : windowed) {
     spatial.push_back(x.dim(static_cast<int>(d)));
-    places *= spatial.back();
+    positions *= spatial.back();
   }
-  flat.push_back(places);
-  const DType place = ops::IndexDTypeFor(places);
-  const Value numbers = Reshape(Iota(b, place, {places}, 0), spatial);
+  flat.push_back(positions);
+  const DType position_dtype = ops::IndexDTypeFor(positions);
+  const Value numbers = Reshape(Iota(b, position_dtype, {positions}, 0), spatial);
   const Value at = BroadcastInDim(numbers, x.shape(), windowed);
-  // Elements beyond the ends have a negative place, so that their values do not matter.
+  // Elements beyond the ends have a negative position, so that their values do not matter.
   std::vector<Value> operands = MatchVarying({x, at});
-  const Value zero = Constant(b, x.dtype(), 0), nowhere = Constant(b, place, -1);
-  const Value winners =
-      ReduceWindow(operands, {zero, nowhere}, ChoiceBy(select, x.dtype(), place), window)[1];
+  const Value zero = Constant(b, x.dtype(), 0), nowhere = Constant(b, position_dtype, -1);
+  const Value winners = ReduceWindow(operands, {zero, nowhere},
+                                     ChoiceBy(select, x.dtype(), position_dtype), window)[1];
   if (winners.shape() != source.shape())
     Throw(ErrorKind::kTypeError,
           absl::StrCat("select_and_scatter: source is ", source.type().ToString(),

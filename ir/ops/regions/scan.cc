@@ -197,7 +197,7 @@ struct LoopResiduals {
 // stack.
 struct LoopResults {
   std::vector<int> results;  // indices into the body's results
-  // The place of each residual among the results. It is -1 if the residual is a slice of an
+  // The position of each residual among the results. It is -1 if the residual is a slice of an
   // operand.
   std::vector<int> position;
 };

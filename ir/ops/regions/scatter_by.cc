@@ -150,11 +150,11 @@ std::vector<Wave> WavesOf(const EvalContext& c, const Array& x, const Array& ind
   return waves;
 }
 
-Array ElementsAt(const Array& x, const std::vector<int64_t>& places) {
+Array ElementsAt(const Array& x, const std::vector<int64_t>& positions) {
   const int64_t width = ByteWidth(x.dtype());
-  Array out(x.dtype(), {static_cast<int64_t>(places.size())});
+  Array out(x.dtype(), {static_cast<int64_t>(positions.size())});
   std::byte* to = out.MutableData();
-  for (const int64_t at : places) to = std::copy_n(x.data() + at * width, width, to);
+  for (const int64_t at : positions) to = std::copy_n(x.data() + at * width, width, to);
   return out;
 }
 

@@ -33,9 +33,9 @@ Cost SortByCost(const InferContext& c, absl::Span<const Type> out) {
   return cost;
 }
 
-// Calls f(stride, places) for each stage of a network that sorts n elements. In a stage, the
-// element at each of `places` is compared with the one `stride` places after it, and the two are
-// exchanged if necessary. No element is in two pairs of a stage. Reference: Batcher's merge
+// Calls f(stride, positions) for each stage of a network that sorts n elements. In a stage, the
+// element at each of `positions` is compared with the one `stride` positions after it, and the two
+// are exchanged if necessary. No element is in two pairs of a stage. Reference: Batcher's merge
 // exchange; Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2M.
 template <class F>
 absl::Status ForEachStage(int64_t n, const F& f) {
@@ -44,10 +44,10 @@ absl::Status ForEachStage(int64_t n, const F& f) {
   for (int64_t p = top; p > 0; p /= 2) {
     int64_t residue = 0, stride = p;
     for (int64_t q = top;; q /= 2) {
-      std::vector<int64_t> places;
+      std::vector<int64_t> positions;
       for (int64_t i = 0; i < n - stride; ++i)
-        if ((i & p) == residue) places.push_back(i);
-      TESSERA_RETURN_IF_ERROR(f(stride, places));
+        if ((i & p) == residue) positions.push_back(i);
+      TESSERA_RETURN_IF_ERROR(f(stride, positions));
       if (q == p) break;
       stride = q - p;
       residue = p;
@@ -66,23 +66,23 @@ void WithElement(int64_t width, const F& f) {
 }
 
 // Rows of elements that are exchanged during sorting. Each row has the elements of every operand,
-// and the place where each element stood at first.
+// and the position where each element stood at first.
 class Rows {
  public:
   // The last dim of `xs` holds the rows, of `n` elements each.
   Rows(std::vector<Array> xs, int64_t n) : xs_(std::move(xs)), n_(n) {
-    original_places_.resize(xs_[0].num_elements());
-    for (size_t i = 0; i < original_places_.size(); ++i)
-      original_places_[i] = static_cast<int64_t>(i);
+    original_positions_.resize(xs_[0].num_elements());
+    for (size_t i = 0; i < original_positions_.size(); ++i)
+      original_positions_[i] = static_cast<int64_t>(i);
   }
   const std::vector<Array>& xs() const { return xs_; }
 
-  // Returns the pairs of elements at `places` and `stride` places after them, in every row, as a
-  // comparator takes them: for every operand first the elements of the pairs that stood later
+  // Returns the pairs of elements at `positions` and `stride` positions after them, in every row,
+  // as a comparator takes them: for every operand first the elements of the pairs that stood later
   // before sorting, then those that stood earlier.
-  std::vector<Array> Pairs(int64_t stride, const std::vector<int64_t>& places) const {
+  std::vector<Array> Pairs(int64_t stride, const std::vector<int64_t>& positions) const {
     std::vector<Array> sides;
-    const auto pairs = static_cast<int64_t>(places.size()) * num_rows();
+    const auto pairs = static_cast<int64_t>(positions.size()) * num_rows();
     for (const Array& x : xs_)
       for (const bool later : {true, false}) {
         Array& side = sides.emplace_back(x.dtype(), Dims{pairs});
@@ -90,8 +90,8 @@ class Rows {
           using T = decltype(element);
           const auto* from = reinterpret_cast<const T*>(x.data());
           auto* to = reinterpret_cast<T*>(side.MutableData());
-          ForEach(stride, places, [&](int64_t a, int64_t b) {
-            *to++ = from[(original_places_[a] > original_places_[b]) == later ? a : b];
+          ForEach(stride, positions, [&](int64_t a, int64_t b) {
+            *to++ = from[(original_positions_[a] > original_positions_[b]) == later ? a : b];
           });
         });
       }
@@ -99,32 +99,33 @@ class Rows {
   }
   // Puts each pair in order. The element that stood later before sorting goes first if `is_less`
   // holds for the pair. Otherwise the other element goes first.
-  void OrderPairs(int64_t stride, const std::vector<int64_t>& places, const bool* is_less) {
+  void OrderPairs(int64_t stride, const std::vector<int64_t>& positions, const bool* is_less) {
     for (Array& x : xs_)
       WithElement(ByteWidth(x.dtype()), [&](auto element) {
         auto* const data = reinterpret_cast<decltype(element)*>(x.MutableData());
         const bool* less = is_less;
-        ForEach(stride, places, [&](int64_t a, int64_t b) {
-          if (*less++ == (original_places_[b] > original_places_[a])) std::swap(data[a], data[b]);
+        ForEach(stride, positions, [&](int64_t a, int64_t b) {
+          if (*less++ == (original_positions_[b] > original_positions_[a]))
+            std::swap(data[a], data[b]);
         });
       });
-    ForEach(stride, places, [&](int64_t a, int64_t b) {
-      if (*is_less++ == (original_places_[b] > original_places_[a]))
-        std::swap(original_places_[a], original_places_[b]);
+    ForEach(stride, positions, [&](int64_t a, int64_t b) {
+      if (*is_less++ == (original_positions_[b] > original_positions_[a]))
+        std::swap(original_positions_[a], original_positions_[b]);
     });
   }
 
  private:
-  int64_t num_rows() const { return static_cast<int64_t>(original_places_.size()) / n_; }
+  int64_t num_rows() const { return static_cast<int64_t>(original_positions_.size()) / n_; }
   template <class F>
-  void ForEach(int64_t stride, const std::vector<int64_t>& places, const F& f) const {
+  void ForEach(int64_t stride, const std::vector<int64_t>& positions, const F& f) const {
     for (int64_t row = 0; row < num_rows(); ++row)
-      for (const int64_t i : places) f(row * n_ + i, row * n_ + i + stride);
+      for (const int64_t i : positions) f(row * n_ + i, row * n_ + i + stride);
   }
 
   std::vector<Array> xs_;
   int64_t n_;
-  std::vector<int64_t> original_places_;  // the place where each element stood at first
+  std::vector<int64_t> original_positions_;  // the position where each element stood at first
 };
 
 // Sorts with a network, which makes the same comparisons whatever their answers are. So all pairs
@@ -142,10 +143,10 @@ Arrays EvalSortBy(const EvalContext& c, absl::Span<const Array> in) {
   Rows rows(std::move(out), n);
   TupleEvaluator evaluator(c);
   TESSERA_RETURN_IF_ERROR(
-      ForEachStage(n, [&](int64_t stride, const std::vector<int64_t>& places) -> absl::Status {
+      ForEachStage(n, [&](int64_t stride, const std::vector<int64_t>& positions) -> absl::Status {
         TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got,
-                                 evaluator.Run(rows.Pairs(stride, places)));
-        rows.OrderPairs(stride, places, reinterpret_cast<const bool*>(got[0].data()));
+                                 evaluator.Run(rows.Pairs(stride, positions)));
+        rows.OrderPairs(stride, positions, reinterpret_cast<const bool*>(got[0].data()));
         return absl::OkStatus();
       }));
   out.clear();
@@ -181,16 +182,16 @@ std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dim
   if (!order) return b.Emit(ops::kSortBy, xs, std::move(attrs), {std::move(comparator)});
   // Refuse what the op sort_by refuses, with its errors, although the op sort is emitted.
   ThrowIfError(InferTypes(ops::kSortBy, b.scope(), TypesOf(xs), attrs, {&comparator, 1}).status());
-  std::vector<int> places = order->keys;  // the index in `xs` of each operand of the sort
+  std::vector<int> positions = order->keys;  // the index in `xs` of each operand of the sort
   for (int i = 0; i < static_cast<int>(xs.size()); ++i)
-    if (std::find(places.begin(), places.end(), i) == places.end()) places.push_back(i);
+    if (std::find(positions.begin(), positions.end(), i) == positions.end()) positions.push_back(i);
   // Reversing before and after a stable ascending sort keeps equal elements in their order.
   const auto reversed = [&](Value x) { return order->descending ? Reverse(x, {dimension}) : x; };
   std::vector<Value> in;
-  for (const int i : places) in.push_back(reversed(xs[i]));
+  for (const int i : positions) in.push_back(reversed(xs[i]));
   const std::vector<Value> out =
       Sort(std::move(in), dimension, is_stable, static_cast<int>(order->keys.size()));
-  for (size_t k = 0; k < places.size(); ++k) xs[places[k]] = reversed(out[k]);
+  for (size_t k = 0; k < positions.size(); ++k) xs[positions[k]] = reversed(out[k]);
   return xs;
 }
 

@@ -22,7 +22,7 @@ std::vector<Value> LinearJvp(const RuleContext& c, Values tangents) {
   return c.b.Emit(c.def, in, c.attrs, {c.regions.begin(), c.regions.end()});
 }
 
-// Gives every operand the batch dim at one place: the place of the first batched operand of the
+// Gives every operand the batch dim at one position: that of the first batched operand of the
 // result's rank. An operand of rank 0 of an op on arrays is broadcast if it is batched, and is left
 // as it is otherwise.
 Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {

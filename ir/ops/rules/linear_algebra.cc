@@ -274,8 +274,8 @@ Value SolvedByLu(Value a, Value b, bool adjoint) {
   const Value x = TriangularSolve(
       lu.lu, y, {.lower = true, .transpose = true, .conjugate = true, .unit_diagonal = true});
   const int last = lu.permutation.rank() - 1;
-  const Value places = Iota(a.builder(), DType::kS32, lu.permutation.shape(), last);
-  const Value back = ShardedLike(places, lu.permutation.type());
+  const Value positions = Iota(a.builder(), DType::kS32, lu.permutation.shape(), last);
+  const Value back = ShardedLike(positions, lu.permutation.type());
   return TakeRows(x, Sort({lu.permutation, back}, last)[1]);
 }
 

@@ -243,7 +243,7 @@ LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, con
   if (local.axes.empty()) return local;
 
   // For each entry of an index vector, `lasts` holds the last start within the operand, and
-  // `begins` the place where the shard's block begins.
+  // `begins` the position where the shard's block begins.
   const DType index = c.in[1].dtype();
   const bool wide = std::any_of(whole.shape.begin(), whole.shape.end(),
                                 [](int64_t n) { return n > std::numeric_limits<int32_t>::max(); });

@@ -1,14 +1,14 @@
 // Shared by gather and the scatters, which read or write windows of an operand. Index vectors say
 // where the windows begin. Internal to ir/ops. Stateless; thread-safe.
 //
-// All of these ops have the same geometry. The array `indices` consists of index vectors. A
-// position is the place of a vector in `indices`, and each position has one window: the vector says
-// where in the operand it begins. A block holds the windows of all positions; it is the result of
-// gather and the updates of a scatter. The dims of a block are the dims of a window and the dims of
-// the positions. The attributes are StableHLO's. `mode` is lax's GatherScatterMode, which decides
-// about windows that are not within the operand. `clip` moves such a window inside. `fill_or_drop`
-// reads it as the fill value and drops its updates. `promise_in_bounds` promises that there is no
-// such window; if there is one nevertheless, it is treated as with `clip`.
+// All of these ops have the same geometry. The array `indices` consists of index vectors. Each
+// vector has a position in `indices`, and one window: the vector says where in the operand the
+// window begins. A block holds the windows of all positions; it is the result of gather and the
+// updates of a scatter. The dims of a block are the dims of a window and the dims of the positions.
+// The attributes are StableHLO's. `mode` is lax's GatherScatterMode, which decides about windows
+// that are not within the operand. `clip` moves such a window inside. `fill_or_drop` reads it as
+// the fill value and drops its updates. `promise_in_bounds` promises that there is no such window;
+// if there is one nevertheless, it is treated as with `clip`.
 //
 // Reference: StableHLO's gather and scatter; JAX's lax/slicing.py.
 #pragma once
