@@ -1,6 +1,6 @@
 // Decides for each call who the caller is and what it may do. Unary calls and streams pass Admit on
-// gRPC's threads before a byte of the request is decoded. An interceptor tells the gate of every
-// call's begin and end, so that calls of a revoked token can be found and cancelled.
+// gRPC's threads before a byte of the request is decoded. An interceptor reports the begin and the
+// end of every call to the gate, so that calls of a revoked token can be found and cancelled.
 #include "server/rpc/gate.h"
 
 #include <grpc/grpc_security_constants.h>

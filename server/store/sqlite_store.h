@@ -85,7 +85,7 @@ class SqliteStore final : public Store {
   // Calls the listener, if there is one, without the lock.
   void CallListener(const std::function<void(Listener*)>& call) ABSL_LOCKS_EXCLUDED(mu_);
   // Records the result of an attempt to write. If it differs from the result before, logs it, and
-  // tells the listener of a failure.
+  // reports a failure to the listener.
   void ReportOutcome(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   const SqliteOptions options_;

@@ -1,5 +1,5 @@
 // The connections between the executors of a communicator: making them, writing and reading frames,
-// and telling peers of failures. HostCollectives owns a TcpLinks if a rank is not local, and
+// and sending failures to peers. HostCollectives owns a TcpLinks if a rank is not local, and
 // InterProcExchange sends through it. The received frames go through receive.cc to the mailboxes.
 #include "worker/collectives/tcp.h"
 
@@ -39,7 +39,7 @@ constexpr size_t kMaxPending = 256;  // further connections wait in the kernel's
 
 iovec ToIovec(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
 
-// A frame that tells a peer of `failure`, which is borrowed.
+// A frame that holds `failure`, which is borrowed.
 struct FailureFrame {
   FailureFrame(FrameType type, const absl::Status& failure, size_t max_message_bytes)
       : reason(InfoOf(KindOf(failure)).reason),

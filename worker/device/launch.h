@@ -1,7 +1,7 @@
 // Launches on the device: the detection of their end, and their abort.
 //
 // The thread that enqueues makes a Launch. CompletionPoller then owns it, and polls it until it has
-// ended. LaunchEvent tells the executor of the end.
+// ended. LaunchEvent reports the end to the executor.
 #pragma once
 #include <cstdint>
 #include <functional>
