@@ -544,7 +544,7 @@ TEST_P(ClientTest, AFunctionCompiledAheadRunsAndReportsItsCosts) {
       memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes);
   const stages::CostAnalysis cost = compiled.cost_analysis();
   EXPECT_GE(cost.flops, 2 * 16 * 32 * 16);
-  EXPECT_LT(cost.flops, 2 * 17 * 32 * 16) << "of one device";
+  EXPECT_LT(cost.flops, 2 * 17 * 32 * 16) << "more than one device counts";
   EXPECT_GE(cost.bytes_accessed, 4 * (16 * 32 + 32 * 16 + 16));
   EXPECT_EQ(cost.bytes_sent, 2 * 3 * 4 * 16 / 4) << "the psum of 16 sums";
   EXPECT_GT(cost.optimal_seconds, 0);
@@ -626,7 +626,8 @@ TEST_P(ClientTest, AFunctionCompiledAheadDonatesAndCaptures) {
   const Array x = array<float>({3, 4});
   const auto compiled = f.lower(x).compile();
   EXPECT_EQ(compiled.memory_analysis().alias_size_in_bytes, 8);
-  EXPECT_EQ(compiled.memory_analysis().argument_size_in_bytes, 16) << "the captured one as well";
+  EXPECT_EQ(compiled.memory_analysis().argument_size_in_bytes, 16)
+      << "the captured array does not count";
   EXPECT_EQ(compiled.input_shardings().size(), 1u);
   EXPECT_THAT(compiled(x).get<float>(), ElementsAre(4, 6));
   EXPECT_EQ(ErrorOf([&] { compiled(x); }).reason(), "ARRAY_DELETED");

@@ -100,7 +100,7 @@ TEST_F(VisualizeTest, DrawsAValueInsideAFunctionWhenTheFunctionIsCompiled) {
 )");
   EXPECT_EQ(value, 8 * 6 * 4);
   EXPECT_EQ(Printed([&] { f(x, w); }), "") << "compiled already";
-  EXPECT_NE(Printed([&] { f(put(x, mesh_, P("y")), w); }), "") << "for another placement";
+  EXPECT_NE(Printed([&] { f(put(x, mesh_, P("y")), w); }), "") << "not printed for another placement";
 }
 
 TEST_F(VisualizeTest, ChangesNeitherPlanNorResult) {
@@ -158,7 +158,7 @@ TEST_F(VisualizeTest, InspectsInsideEveryTransform) {
   grad([&](Array a) { return sum(square(look(a * 2))); })(x);
   EXPECT_THAT(take(), ElementsAre("P('x', None)")) << "without jit";
   jit(vmap([&](Array a) { return look(a * 2); }))(x);
-  EXPECT_THAT(take(), ElementsAre("P('x', None)")) << "the batch";
+  EXPECT_THAT(take(), ElementsAre("P('x', None)")) << "not the sharding of the batch";
   jit([&](Array a) {
     return scan([&](Array c, Array row) { return std::pair(c, look(row + c)); }, sum(a), a).second;
   })(x);

@@ -320,7 +320,7 @@ func main(%x: f32[128,16] P('data','model')) -> (f32[128]) {
   EXPECT_THAT(r.text(), HasSubstr("(data=64, model=8), for absent devices"));
   EXPECT_THAT(r.text(), HasSubstr("psum[model]"));
   EXPECT_THAT(r.json(), HasSubstr("absent_device_bytes"));
-  EXPECT_GT(r.memory_bound_bytes(), 2 * 2 * 4) << "of a block of x";
+  EXPECT_GT(r.memory_bound_bytes(), 2 * 2 * 4) << "a block of x alone has more bytes";
   EXPECT_EQ(r.devices_size(), 0);
   EXPECT_EQ(r.pending_reasons_size(), 0);
   q.set_device_memory_bytes(r.memory_bound_bytes());

@@ -500,7 +500,7 @@ TEST_F(CoreTest, ATakenNameThatWasOursIsTriedAgain) {
   if (!Did<Connect>()) TickOnTime();
   ASSERT_TRUE(Did<Connect>());
   After(absl::Seconds(9), LinkEnded{taken});
-  EXPECT_FALSE(Did<Refused>()) << "it was ours";
+  EXPECT_FALSE(Did<Refused>()) << "refused because of its own earlier connection";
 }
 
 // ---- Outages. -----------------------------------------------------------------------------------

@@ -369,7 +369,7 @@ TEST_F(FullDiskTest, AFullDiskGivesNoSpaceAndLeavesNoFile) {
   command.path = "deep/large.safetensors";
   Fill();
   EXPECT_THAT(Save(FilesRoot(root_), command, hooks), ReasonIs("NO_SPACE"));
-  EXPECT_EQ(NumFiles(), 1) << "the one that filled it";
+  EXPECT_EQ(NumFiles(), 1) << "more is left than the file that filled the disk";
 }
 
 TEST(FileErrorTest, OnlyAFullDiskIsNoSpace) {
