@@ -39,9 +39,9 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
     TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array,
                              FindArray(e.caller, named.array, Access::kRead));
     TESSERA_RETURN_IF_ERROR(ErrorOf(named.array, *array));
-    if (const api::Placement& at = array->spec->placement; api::IsPendingSum(at))
+    if (const api::Placement& placement = array->spec->placement; api::IsPendingSum(placement))
       return Error(
-          ErrorKind::kValueError, "save: array ", named.array, " is ", at.spec.ToString(),
+          ErrorKind::kValueError, "save: array ", named.array, " is ", placement.spec.ToString(),
           ": its shards are terms of a sum. Reshard it to a spec without unreduced axes first");
     const bool named_in_file = format == api::FileFormat::kSafetensors;
     work.arrays.push_back(
