@@ -115,8 +115,8 @@ struct Interface {
 // Returns the scope that the text of region `k` inherits: the scope of its op, or an empty scope
 // for a computation.
 Scope ScopeAround(const OpDef& def, size_t k, const Scope& scope) {
-  const bool computation = !def.regions.empty() && def.RoleOf(k) == RegionRole::kComputation;
-  return computation ? Scope{} : scope;
+  const bool is_computation = !def.regions.empty() && def.RoleOf(k) == RegionRole::kComputation;
+  return is_computation ? Scope{} : scope;
 }
 
 // Prints a function and, indented, the regions of its ops. The mesh and the flag `unchecked` are
@@ -251,8 +251,9 @@ class Parser {
   bool NextIs(std::string_view token) {
     SkipSpace();
     if (text_.substr(pos_, token.size()) != token) return false;
-    const bool word = IsWordChar(token.back());
-    return !word || pos_ + token.size() >= text_.size() || !IsWordChar(text_[pos_ + token.size()]);
+    const bool is_word = IsWordChar(token.back());
+    return !is_word || pos_ + token.size() >= text_.size() ||
+           !IsWordChar(text_[pos_ + token.size()]);
   }
   bool Accept(std::string_view token) {
     if (!NextIs(token)) return false;

@@ -138,14 +138,14 @@ template <class T>
 void UnpackEigenvectors(int n, const std::vector<std::complex<T>>& w, const std::vector<T>& packed,
                         std::complex<T>* v, int ldv) {
   for (int j = 0; j < n; ++j) {
-    const bool pair = std::imag(w[j]) != 0 && j + 1 < n;
+    const bool is_pair = std::imag(w[j]) != 0 && j + 1 < n;
     for (int i = 0; i < n; ++i) {
       const T re = packed[size_t{1} * j * n + i],
-              im = pair ? packed[(size_t{1} * j + 1) * n + i] : 0;
+              im = is_pair ? packed[(size_t{1} * j + 1) * n + i] : 0;
       v[size_t{1} * j * ldv + i] = {re, im};
-      if (pair) v[(size_t{1} * j + 1) * ldv + i] = {re, -im};
+      if (is_pair) v[(size_t{1} * j + 1) * ldv + i] = {re, -im};
     }
-    if (pair) ++j;
+    if (is_pair) ++j;
   }
 }
 

@@ -481,10 +481,10 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
     return Emit(lhs, rhs, conv);
   };
   if (dims[0] >= 0 && dims[1] >= 0) {
-    const bool of_batch = o.batch_group_count > 1;
-    const Value lhs = MergedInto(c.in[0], dims[0], of_batch ? l[0] : l[1]);
+    const bool has_batch_groups = o.batch_group_count > 1;
+    const Value lhs = MergedInto(c.in[0], dims[0], has_batch_groups ? l[0] : l[1]);
     const Value rhs = MergedInto(c.in[1], dims[1], r[0]);
-    (of_batch ? o.batch_group_count : o.feature_group_count) *= size;
+    (has_batch_groups ? o.batch_group_count : o.feature_group_count) *= size;
     return {{SplitOff(emit(lhs, rhs, t[1]), t[1], size)}, {static_cast<int>(t[1])}};
   }
   const int64_t groups = conv.groups();
@@ -599,10 +599,11 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   const size_t num_spatial = conv.num_spatial();
   const Dims &lhs = c.in[0].shape, &rhs = c.in[1].shape;
   ContractionMap map;
-  bool pads = false;
+  bool needs_padding = false;
   for (size_t d = 0; d < num_spatial; ++d)
-    pads = pads || o.lhs_dilation[d] != 1 || o.padding[d].first != 0 || o.padding[d].second != 0;
-  if (pads) {
+    needs_padding = needs_padding || o.lhs_dilation[d] != 1 || o.padding[d].first != 0 ||
+                    o.padding[d].second != 0;
+  if (needs_padding) {
     map.low.assign(lhs.size(), 0);
     map.high = map.interior = map.low;
     for (size_t d = 0; d < num_spatial; ++d) {

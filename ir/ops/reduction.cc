@@ -373,8 +373,8 @@ int64_t BestOf(ReduceKind kind, const Storage<kD>* row, int64_t n) {
   int64_t best = 0;
   for (int64_t i = 1; i < n; ++i) {
     const Wide<kD> current = Load<kD>(row[best]), v = Load<kD>(row[i]);
-    const bool better = kind == ReduceKind::kArgMax ? v > current : v < current;
-    if (!IsNan(current) && (IsNan(v) || better)) best = i;
+    const bool is_better = kind == ReduceKind::kArgMax ? v > current : v < current;
+    if (!IsNan(current) && (IsNan(v) || is_better)) best = i;
   }
   return best;
 }

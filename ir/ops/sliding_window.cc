@@ -70,10 +70,10 @@ Signature WindowsFactors(const InferContext& c, absl::Span<const Type> out) {
   for (int d = 0; d < c.in[0].rank(); ++d) {
     const int64_t size = c.in[0].shape[d], count = out[0].shape[d];
     const auto at = std::find(w.dims.begin(), w.dims.end(), d);
-    const bool pass = at == w.dims.end();
+    const bool passes_through = at == w.dims.end();
     const int64_t blocks =
-        pass ? size : BlocksOf(w, static_cast<size_t>(at - w.dims.begin()), size, count);
-    if (!pass && blocks == 0) {
+        passes_through ? size : BlocksOf(w, static_cast<size_t>(at - w.dims.begin()), size, count);
+    if (!passes_through && blocks == 0) {
       from.push_back({s.Add(FactorKind::kReplicated, size)});
       to.push_back({s.Add(FactorKind::kReplicated, count)});
       continue;

@@ -160,11 +160,11 @@ Signature TopKFactors(const InferContext& c, absl::Span<const Type> out) {
   s.operands.resize(1);
   TensorFactors kept;
   for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool best = d == SortedDim(c.attrs);
-    s.operands[0].push_back(
-        {s.Add(best ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
-    kept.push_back(best ? FactorList{s.Add(FactorKind::kReplicated, out[0].shape[d])}
-                        : s.operands[0][d]);
+    const bool is_sorted_dim = d == SortedDim(c.attrs);
+    s.operands[0].push_back({s.Add(
+        is_sorted_dim ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
+    kept.push_back(is_sorted_dim ? FactorList{s.Add(FactorKind::kReplicated, out[0].shape[d])}
+                                 : s.operands[0][d]);
   }
   s.results = {kept, kept};
   s.reduce = ReduceKind::kMax;

@@ -35,8 +35,8 @@ void ApplyLogLevel(const LogLevelState& wanted) {
 std::string Redacted(const std::string& flag) {
   const size_t equals = flag.find('=');
   const std::string name = flag.substr(0, equals);
-  const bool secret = absl::StrContains(name, "key") || absl::StrContains(name, "token");
-  return secret && equals != std::string::npos ? name + "=(given)" : flag;
+  const bool is_secret = absl::StrContains(name, "key") || absl::StrContains(name, "token");
+  return is_secret && equals != std::string::npos ? name + "=(given)" : flag;
 }
 
 // Replaces bytes that are not ASCII, since a protobuf string field must be UTF-8.

@@ -380,8 +380,8 @@ class Reader {
     const size_t lists = values > 1 ? in.Count("lists of uses") : 1;
     for (size_t i = 0; i < lists && in.ok(); ++i) {
       if (values > 1) in.VarInt();
-      bool pairs = false;
-      const uint64_t uses = in.VarInt(&pairs);
+      bool has_index_pairs = false;
+      const uint64_t uses = in.VarInt(&has_index_pairs);
       for (uint64_t k = 0; k < uses && in.ok(); ++k) in.VarInt();
     }
   }

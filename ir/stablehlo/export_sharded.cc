@@ -105,9 +105,9 @@ ValueIds WriteAllToAll(Exporter& out, const SourceOp& op) {
   Dims whole = op.in_type(0).shape, exchanged = op.out_type().shape;
   if (!IsTiled(op)) {
     // Insert the new dim. `concat` counts dims without the dim that is split.
-    const bool before = concat <= split;
-    concat += before ? 0 : 1;
-    split += before ? 1 : 0;
+    const bool is_before_split = concat <= split;
+    concat += is_before_split ? 0 : 1;
+    split += is_before_split ? 1 : 0;
     whole.insert(whole.begin() + concat, 1);
     exchanged.insert(exchanged.begin() + split, 1);
   }

@@ -213,10 +213,10 @@ void CasePartialEval(PartialEvalContext& c) {
                   [](const FunctionRef& f) { return f->has_effects; }))
     got = c.known_b.Emit(*c.op.def, WithIndex(index, args), c.op.attrs, known_branches);
   c.known_out = ScatterByMask(absl::MakeConstSpan(got).subspan(0, num_known), Flipped(force));
-  const bool effects = std::any_of(split.begin(), split.end(), [](const PartialEvalResult& pe) {
+  const bool has_effects = std::any_of(split.begin(), split.end(), [](const PartialEvalResult& pe) {
     return pe.unknown->has_effects;
   });
-  if (num_known == static_cast<int>(force.size()) && !effects) return;
+  if (num_known == static_cast<int>(force.size()) && !has_effects) return;
 
   // The unknown part takes all residuals, then the unknown operands.
   std::vector<Value> unknown_args = {c.residual(index)};

@@ -402,9 +402,9 @@ FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& sing
   Builder b(f.scope, f.name);
   std::vector<Value> args;
   for (int i = 0; i < f.num_params; ++i) {
-    const bool add = i < static_cast<int>(singleton.size()) && singleton[i];
-    const Value v = b.Param(add ? walk::InsertDim(f.types[i], 0, 1) : f.types[i]);
-    args.push_back(add ? Squeeze(v, {0}) : v);
+    const bool is_singleton = i < static_cast<int>(singleton.size()) && singleton[i];
+    const Value v = b.Param(is_singleton ? walk::InsertDim(f.types[i], 0, 1) : f.types[i]);
+    args.push_back(is_singleton ? Squeeze(v, {0}) : v);
   }
   return b.Build(Inline(b, f, args));
 }

@@ -117,9 +117,10 @@ class ComparatorMatcher {
     if (!literal || !side || std::signbit(*literal)) return std::nullopt;
     ValueId a, b;
     if (*literal == 0 && MatchCompare(select->operands[0], "EQ", &a, &b)) {
-      const bool of_zero = (LiteralOf(b) == 0.0 && IsSideOf(a, side->param, depth - 1)) ||
-                           (LiteralOf(a) == 0.0 && IsSideOf(b, side->param, depth - 1));
-      if (!of_zero) return std::nullopt;
+      const bool compares_with_zero =
+          (LiteralOf(b) == 0.0 && IsSideOf(a, side->param, depth - 1)) ||
+          (LiteralOf(a) == 0.0 && IsSideOf(b, side->param, depth - 1));
+      if (!compares_with_zero) return std::nullopt;
       side->zeros_alike = true;
       return side;
     }
