@@ -204,14 +204,14 @@ std::vector<int64_t> Session::HealthyDevices(int64_t max, const Site& site) {
 }
 
 void Session::Release(uint64_t array, int64_t bytes) {
-  bool full;
+  bool is_full;
   {
     absl::MutexLock lock(&mu_);
     released_.push_back(array);
     released_bytes_ += bytes;
-    full = released_.size() >= kMaxReleased;
+    is_full = released_.size() >= kMaxReleased;
   }
-  if (full) FlushReleased();
+  if (is_full) FlushReleased();
 }
 
 void Session::ReleaseDonated(uint64_t array) {

@@ -136,8 +136,8 @@ void CheckDifferentiable(const char* name, const Type& type, const std::string& 
                " with holomorphic=True requires inputs with complex dtype, but ", path, " is ",
                type.ToString());
   }
-  const bool integral = ir::IsInteger(type.dtype) || type.dtype == DType::kBool;
-  if (ir::IsInexact(type.dtype) || (options.allow_int && integral)) return;
+  const bool is_integral = ir::IsInteger(type.dtype) || type.dtype == DType::kBool;
+  if (ir::IsInexact(type.dtype) || (options.allow_int && is_integral)) return;
   ThrowError(ErrorKind::kTypeError, site, name,
              " requires real- or complex-valued inputs (input dtype that is a float or complex), "
              "but ",

@@ -304,10 +304,10 @@ ForiBounds CheckedBounds(const Arg& lower, const Arg& upper) {
   ForiBounds out;
   out.site = lower.site;
   for (const Arg* bound : {&lower, &upper}) {
-    const bool integer =
+    const bool is_integer =
         bound->kind == Arg::kInteger || (bound->kind == Arg::kArray && bound->array->rank() == 0 &&
                                          ir::IsInteger(bound->array->dtype()));
-    if (!integer) {
+    if (!is_integer) {
       ThrowError(ErrorKind::kTypeError, bound->site,
                  "fori_loop: a bound must be an integer scalar, got ",
                  bound->kind == Arg::kArray ? bound->array->type().ToString()

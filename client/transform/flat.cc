@@ -105,14 +105,14 @@ Array NumberArgument(const Arg& number, bool use_f64) {
     const bool fits = number.integer == static_cast<int32_t>(number.integer);
     dtype = fits ? DType::kS32 : DType::kS64;
   }
-  const bool weak = number.kind != Arg::kBoolean;
+  const bool is_weak = number.kind != Arg::kBoolean;
   if (CurrentFrame()) {
     return Apply1("constant", number.site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
-      return ConvertTo(Literal(b, number, dtype), {dtype, weak});
+      return ConvertTo(Literal(b, number, dtype), {dtype, is_weak});
     });
   }
   Type type = ir::MakeType(dtype, {});
-  type.weak = weak;
+  type.weak = is_weak;
   auto state = std::make_shared<NumberState>(std::move(type));
   state->value = number.kind == Arg::kReal ? ir::Array::Scalar(dtype, number.number)
                                            : ir::Array::ScalarInt(dtype, number.integer);
