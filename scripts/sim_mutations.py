@@ -95,9 +95,9 @@ RULES = [
      "if (it != nullptr && !it->deleted) return it;"),
     ("readers-not-left", "operations.cc", "      it->readers.erase(id);\n", ""),
     ("lingering-not-killed", "operations.cc",
-     "if (!next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);\n    }\n"
+     "if (!is_next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);\n    }\n"
      "    RestartKillTimer(op);",
-     "if (!next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);\n    }"),
+     "if (!is_next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);\n    }"),
     ("run-without-deadline", "operations.cc", "  StartRunDeadline(op);\n  // Operations",
      "  // Operations"),
     ("deadline-not-armed", "operations.cc",

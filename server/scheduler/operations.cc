@@ -396,11 +396,11 @@ void Machine::KillLingering(uint64_t id) {
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     if (!x.alive()) continue;
-    const bool behind = IsBehind(op, x);
-    if (behind) op.executors_behind.insert(name);
+    const bool is_behind = IsBehind(op, x);
+    if (is_behind) op.executors_behind.insert(name);
     // A responsive executor that is behind drops this operation when it gets to it. If it was
     // behind at the last check, it may have got to the operation just now.
-    if (Responsive(x) && (behind || was_behind.count(name) > 0)) continue;
+    if (Responsive(x) && (is_behind || was_behind.count(name) > 0)) continue;
     std::string reason =
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
                      ToAbsl(InfoOf(KindOf(op.error)).reason), ", was not left within ",
@@ -475,8 +475,8 @@ void Machine::End(Operation& op, api::OperationState state) {
   if (!op.outstanding.empty()) {
     for (const auto& [name, incarnation] : op.outstanding) {
       const auto& running = cluster_.executor(name).running;
-      const bool next = !running.empty() && running.begin()->second == id;
-      if (!next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);
+      const bool is_next = !running.empty() && running.begin()->second == id;
+      if (!is_next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);
     }
     RestartKillTimer(op);
   }

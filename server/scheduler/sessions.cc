@@ -23,8 +23,8 @@ std::string Machine::HintIfRestarted(uint64_t id) const {
   // The hint is the same for all ids of this life, so that other tenants do not learn which ids
   // exist.
   const core::Life& life = s_.config.life;
-  const bool of_this = id > life.first_id && id - life.first_id <= life.num_ids;
-  if (of_this || id == 0) return "";
+  const bool is_of_this_life = id > life.first_id && id - life.first_id <= life.num_ids;
+  if (is_of_this_life || id == 0) return "";
   return s_.config.durable ? ": it had ended before the coordinator restarted"
                            : ": the coordinator has restarted since then and has lost it";
 }

@@ -60,10 +60,10 @@ bool Machine::MayForget(const Worker& worker) const {
 }
 
 absl::Status Machine::CheckRegistration(const api::Registration& r) const {
-  const bool room = std::any_of(
+  const bool may_forget_one = std::any_of(
       cluster_.workers().begin(), cluster_.workers().end(),
       [this](const auto& known) { return !known.first.empty() && MayForget(known.second); });
-  if (cluster_.FindWorker(r.worker) == nullptr && !room &&
+  if (cluster_.FindWorker(r.worker) == nullptr && !may_forget_one &&
       static_cast<int64_t>(cluster_.workers().size()) >= s_.config.workers_max)
     return Error(ErrorKind::kLimitExceeded, "registration: ", cluster_.workers().size(),
                  " workers are known, at most ", s_.config.workers_max, " are accepted");
