@@ -156,9 +156,9 @@ class BlockFuser {
   // readers of its results, and collectives among themselves.
   void Visit(int index) {
     const Item& item = items_[index];
-    const bool read =
+    const bool is_read =
         std::any_of(item.results.begin(), item.results.end(), [&](int v) { return IsRead(v); });
-    if (!read && !IsOrdered(item)) return;  // dead code
+    if (!is_read && !IsOrdered(item)) return;  // dead code
     if (const auto* scalar = std::get_if<ScalarItem>(&item.what)) return VisitScalar(item, *scalar);
     if (const auto* view = std::get_if<ViewItem>(&item.what)) return VisitView(item, *view);
     if (const auto* reduce = std::get_if<ReduceItem>(&item.what)) return VisitReduce(item, *reduce);
@@ -338,9 +338,9 @@ class BlockFuser {
     Group& g = group(writer);
     std::vector<std::pair<int, int>> stored;  // pairs of a read and its value
     for (int v : item.results) {
-      bool others = !MemoryReaders(v).empty();
-      for (int node : GroupReaders(v)) others |= node != writer;
-      if (!others) continue;
+      bool has_other_readers = !MemoryReaders(v).empty();
+      for (int node : GroupReaders(v)) has_other_readers |= node != writer;
+      if (!has_other_readers) continue;
       const int read = g.AddRead(value(v), v, DenseAccess(g.box(), g.num_parallel()));
       stored.emplace_back(read, v);
     }

@@ -464,27 +464,28 @@ class Group::Builder {
   BuiltKernel Build() && {
     if (group_.scans_)
       for (const Store& store : group_.stores_)
-        inputs_[store.value] = AddParam(store.value, /*output=*/true);
+        inputs_[store.value] = AddParam(store.value, /*is_output=*/true);
     for (const Store& store : group_.stores_) AddWithArgs(store.node);
     for (const Store& store : group_.stores_) {
       codegen::Store s;
       s.node = added_[store.node];
       s.access = AccessOf(store.access);
-      s.param = group_.scans_ ? InternInput(store.value) : AddParam(store.value, /*output=*/true);
+      s.param =
+          group_.scans_ ? InternInput(store.value) : AddParam(store.value, /*is_output=*/true);
       kernel_.stores.push_back(std::move(s));
     }
     return {codegen::Canonical(kernel_), std::move(param_values_)};
   }
 
  private:
-  int AddParam(int value, bool output) {
-    kernel_.params.push_back({values_[value].dtype, values_[value].elements, output});
+  int AddParam(int value, bool is_output) {
+    kernel_.params.push_back({values_[value].dtype, values_[value].elements, is_output});
     param_values_.push_back(value);
     return static_cast<int>(param_values_.size()) - 1;
   }
   int InternInput(int value) {
     const auto it = inputs_.find(value);
-    return it != inputs_.end() ? it->second : inputs_[value] = AddParam(value, /*output=*/false);
+    return it != inputs_.end() ? it->second : inputs_[value] = AddParam(value, /*is_output=*/false);
   }
   codegen::Access AccessOf(const ValueAccess& access) {
     codegen::Access a{access.offset, access.strides, {}};
