@@ -239,17 +239,17 @@ class Partitioner {
   }
 
   // An edge connects a value of the function with a value of a region. Returns the sharding of the
-  // function's value under which the region's value has the sharding `inner`. The axes of the
-  // edge's prefix come first in each dim. `outer_rank` is the rank of the function's value.
-  static DimAxes OuterSharding(const ir::DataFlowEdge& edge, const DimAxes& inner,
-                               size_t outer_rank) {
-    DimAxes outer = inner;
-    for (size_t d = 0; d < outer.size(); ++d)
+  // function's value under which the region's value has the sharding `region_sharding`. The axes of
+  // the edge's prefix come first in each dim. `rank` is the rank of the function's value.
+  static DimAxes OuterSharding(const ir::DataFlowEdge& edge, const DimAxes& region_sharding,
+                               size_t rank) {
+    DimAxes out = region_sharding;
+    for (size_t d = 0; d < out.size(); ++d)
       if (!edge.prefix.empty())
-        outer[d].insert(outer[d].begin(), edge.prefix[d].begin(), edge.prefix[d].end());
-    if (edge.leading_dim) outer.insert(outer.begin(), AxisList{});
-    outer.resize(outer_rank);
-    return outer;
+        out[d].insert(out[d].begin(), edge.prefix[d].begin(), edge.prefix[d].end());
+    if (edge.leading_dim) out.insert(out.begin(), AxisList{});
+    out.resize(rank);
+    return out;
   }
 
   // The shardings with which values enter and leave the regions of an op, for each operand that a
