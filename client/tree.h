@@ -388,8 +388,8 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
 }
 
 // Returns one entry for each array of `tree`; the entry is nullopt where the prefix is None. `what`
-// describes the prefix in errors. Its last word is the root of the paths: if it is "vmap in_axes",
-// a path is "in_axes[0]".
+// describes the prefix in errors, and the last word of `what` is the root of the paths: if `what`
+// is "vmap in_axes", a path is "in_axes[0]".
 template <class L>
 std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode& tree,
                                               std::string_view what, const Site& site) {

@@ -100,7 +100,8 @@ TEST_F(VisualizeTest, DrawsAValueInsideAFunctionWhenTheFunctionIsCompiled) {
 )");
   EXPECT_EQ(value, 8 * 6 * 4);
   EXPECT_EQ(Printed([&] { f(x, w); }), "") << "compiled already";
-  EXPECT_NE(Printed([&] { f(put(x, mesh_, P("y")), w); }), "") << "not printed for another placement";
+  EXPECT_NE(Printed([&] { f(put(x, mesh_, P("y")), w); }), "")
+      << "not printed for another placement";
 }
 
 TEST_F(VisualizeTest, ChangesNeitherPlanNorResult) {

@@ -152,10 +152,10 @@ absl::StatusOr<std::vector<int64_t>> MeshDeviceIds(const ir::stablehlo::Artifact
                                                    const std::vector<Device*>& devices) {
   const int64_t mesh_devices = program.mesh().num_devices();
   if (mesh_devices != static_cast<int64_t>(devices.size())) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("the program's mesh ", program.mesh().ToString(), " has ",
-                                  mesh_devices, " devices, and it is compiled for ",
-                                  devices.size()));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("the program's mesh ", program.mesh().ToString(), " has ", mesh_devices,
+                     " devices, and it is compiled for ", devices.size()));
   }
   TESSERA_ASSIGN_OR_RETURN(std::vector<int64_t> partitions, ir::stablehlo::DevicesOfMesh(artifact));
   if (partitions.empty()) {

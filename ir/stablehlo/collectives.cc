@@ -34,8 +34,7 @@ AxisList AllAxes(const Mesh& mesh) {
   return axes;
 }
 
-// Throws if the op is in a computation of scalars. Such a computation has no mesh, even if the
-// program has one.
+// Throws if the op is in a computation of scalars, which has no mesh even if the program has one.
 void RefuseInScalarComputation(const OpReader& op) {
   if (op.b().mesh().empty() && !op.shardings().mesh().empty())
     op.NotSupported("is in a computation of scalars");
@@ -191,8 +190,9 @@ Reducer ReducerOf(const Function& f, DType dtype) {
   return nullptr;
 }
 
-// Returns whether the op sums complex numbers. Its computation is not imported then: it would add
-// the parts of the numbers, and so be no single op by which ReducerOf finds the collective.
+// Returns whether the op sums complex numbers. The computation of such an op is not imported: it
+// would add the parts of the numbers, and so be no single op by which ReducerOf finds the
+// collective.
 bool SumsComplex(const OpReader& op) {
   return std::all_of(op.in.begin(), op.in.end(), [](Value v) { return IsComplex(v.dtype()); }) &&
          op.SoleOpName(0) == "add";

@@ -34,7 +34,7 @@ Scope NewRegionScope(const Scope& old_scope, const Scope& from, const Scope& to)
 
 // Returns the new type of a region's param that has the type `old`, when the region's scope changes
 // from `old_scope` to `new_scope` and the function around it had the scope `from`. The type has the
-// old shape and those shardings whose axes are still Explicit. Its varying, unreduced and reduced
+// old shape and those shardings whose axes are still Explicit. The varying, unreduced and reduced
 // axes are those of the new operand, and those of `old` that the region itself made Manual.
 Type NewParamType(const Type& old, const Scope& old_scope, const Scope& new_scope,
                   const Scope& from, const Type& operand) {

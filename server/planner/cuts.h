@@ -26,9 +26,9 @@ struct OpCut {
 };
 struct CutPlan {
   std::vector<OpCut> ops;  // one for each op
-  // For each value: the sharding of the sum, if the value's op makes a pending sum that is completed
-  // right after the op; otherwise nullopt. A value has nullopt if its op makes no pending sum, or if
-  // its reader takes the pending sum as it is.
+  // For each value: the sharding of the sum, if the value's op makes a pending sum that is
+  // completed right after the op; otherwise nullopt. A value has nullopt if its op makes no pending
+  // sum, or if its reader takes the pending sum as it is.
   std::vector<std::optional<ir::DimAxes>> complete_to;
 };
 

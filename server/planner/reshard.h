@@ -11,7 +11,7 @@ namespace tessera::server::planner {
 // device's shard under `target`, and returns the result.  Local slices are preferred to all_to_all,
 // all_to_all to a permutation of whole shards, and the permutation to all_gather. So no shard in
 // between is larger than both the first and the last shard. Along the axes in `pending` the array
-// is a pending sum. Its summands are added up first: by a psum_scatter if the target is cut by the
+// is a pending sum. The summands are added up first: by a psum_scatter if the target is cut by the
 // axis, or else by a psum. `current` must use no axis of `pending`. Emits through the shard's
 // builder; throws StatusException.
 ir::Value Reshard(ir::Value shard, ir::DimAxes current, const ir::DimAxes& target,

@@ -65,8 +65,8 @@ class Inbox {
   };
   // Takes the reply to a request from the step that made it. `last_commit` is the number of the
   // last commit at that time; the reply may depend on all commits up to it. `acknowledges_change`
-  // says whether the reply acknowledges a change. Its own step may have made the change, or an
-  // earlier step, if the client has sent the call again.
+  // says whether the reply acknowledges a change. The change may have been made by this step, or by
+  // an earlier step, if the client has sent the call again.
   //
   // If the reply must wait for these commits, PassOrHold moves it into the Inbox and returns null.
   // Otherwise it returns the request's callback, for the caller to call with the reply. While
