@@ -42,21 +42,26 @@ class Training:
             command, env={**clean_environment(), **(env or {})}, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             start_new_session=True)
         self.times = []
+        self.changed = threading.Condition()  # notified at each step, and when the output ends
+        self.has_ended = False
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
     def _read(self):
         for line in self.process.stdout:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError), self.changed:
                 float(line)
                 self.times.append(time.monotonic())
+                self.changed.notify()
+        with self.changed:
+            self.has_ended = True
+            self.changed.notify()
 
     def wait_for_steps(self, count, patience):
-        end = time.monotonic() + patience
-        while len(self.times) < count:
-            if self.process.poll() is not None or time.monotonic() > end:
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.times) >= count or self.has_ended, patience)
+            if len(self.times) < count:
                 raise RuntimeError(f"{self.process.args} made {len(self.times)} steps:\n{self.error()}")
-            time.sleep(0.005)
 
     def wait_for_end(self, patience):
         """Returns the seconds until the command has ended, or None if it has not within `patience`."""
@@ -188,7 +193,7 @@ class Ray:
 
 
 def descendants(pid):
-    """The processes in the session of `pid` and below them. Ray's daemons leave the session."""
+    """Returns the ids of the processes that `pid` has started, directly or through others."""
     found, parents = [], {}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -197,7 +202,7 @@ def descendants(pid):
     queue = [pid]
     while queue:
         parent = queue.pop()
-        children = [child for child, its_parent in parents.items() if its_parent == parent]
+        children = [pid for pid, its_parent in parents.items() if its_parent == parent]
         found += children
         queue += children
     return found

@@ -177,7 +177,7 @@ Vs Nonzero(std::string_view name, Value x, int64_t size, int64_t fill_value, con
       index = ir::Rem(index, ir::FullLike(index, static_cast<double>(x.dim(d))));
     out.push_back(index);
   }
-  // As in jax.numpy, an array without elements has no fill value.
+  // An array without elements has no fill value, which is how jax.numpy has it.
   if (fill_value == 0 || mask.dim(0) == 0) return out;
   const Value is_filled = FilledMask(mask, size);
   for (Value& index : out) {

@@ -127,8 +127,8 @@ std::pair<int64_t, int64_t> TransposedDimPadding(NamedPadding padding, int64_t w
 
 }  // namespace
 
-// Named paddings are computed from the sizes here, since the op takes amounts. As in JAX, a name is
-// refused together with lhs_dilation.
+// Named paddings are computed from the sizes here, since the op takes amounts. A name together with
+// lhs_dilation is refused, because JAX refuses it.
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
                            const Padding& padding, const ConvOptions& options) {
   return ApplyArgs("conv_general_dilated", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {

@@ -293,9 +293,10 @@ class Executor {
   std::vector<std::atomic<int64_t>> runs_enqueued_;
   std::function<void()> on_drained_ ABSL_GUARDED_BY(mu_);
 
-  // The destructor ends the stream that connects first, then the streams of the devices and of
-  // files, then the stream that disconnects and the compilers, and at last the timer and the
-  // reporter.
+  // connect_stream_ opens communicators, which may wait for peers, and waits for drains;
+  // disconnect_stream_ closes communicators. The destructor ends connect_stream_ first, because a
+  // drain uses the streams of the devices. It then ends those streams and that of files, then
+  // disconnect_stream_ and the compilers, and at last the timer and the reporter.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Stream> connect_stream_, disconnect_stream_;
