@@ -6,7 +6,7 @@
 namespace tessera::testing {
 
 int64_t NumSeeds(int64_t all) {
-  return std::getenv("TESSERA_FEWER_SEEDS") == nullptr ? all : (all + 2) / 3;
+  return std::getenv("TESSERA_FEWER_SEEDS") == nullptr ? all : (all + 5) / 6;
 }
 
 }  // namespace tessera::testing

@@ -4,7 +4,7 @@
 
 namespace tessera::testing {
 
-// Returns a third of `all`, rounded up, if the environment variable TESSERA_FEWER_SEEDS is set,
+// Returns a sixth of `all`, rounded up, if the environment variable TESSERA_FEWER_SEEDS is set,
 // else `all`. scripts/test sets it for the tests under sanitizers; scripts/check does not.
 int64_t NumSeeds(int64_t all);
 
