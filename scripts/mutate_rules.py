@@ -246,7 +246,7 @@ def run(command, filter_):
     failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.M)
     if failed:
         return failed[0] if len(set(failed)) == 1 else f"{failed[0]} and {len(set(failed)) - 1} more"
-    if done.returncode:
+    if done.returncode not in (0, 77):  # 77: all tests of the filter were skipped
         started = re.findall(r"^\[ RUN      \] (\S+)", done.stdout, re.M)
         return f"{started[-1] if started else name} (stops the process)"
     return None

@@ -1,6 +1,7 @@
-// main() of the executables that hold the tests of a folder. With --sources=a_test.cc,b_test.cc,
-// which are paths in the repository, it runs only the tests in those files. In this way the tests
-// of a folder are linked once, and CTest still has a test of its own for each file.
+// main() of the executables that hold tests. With --sources=a_test.cc,b_test.cc, which are paths in
+// the repository, it runs only the tests in those files. In this way the tests of a folder are
+// linked once, and CTest still has a test of its own for each file. If no test ran and at least one
+// was skipped, the exit status is 77, so that CTest says "Skipped" rather than "Passed".
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -14,6 +15,7 @@ namespace tessera::testing {
 namespace {
 
 constexpr std::string_view kFlag = "--sources=";
+constexpr int kSkipped = 77;  // the SKIP_RETURN_CODE of our tests (cmake/tessera_library.cmake)
 
 std::vector<std::string> Split(std::string_view list, char separator) {
   std::vector<std::string> parts;
@@ -103,7 +105,10 @@ int Main(int argc, char** argv) {
     }
     ::testing::GTEST_FLAG(filter) = filter;
   }
-  return RUN_ALL_TESTS();
+  const int status = RUN_ALL_TESTS();
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  const bool skipped_all = all.successful_test_count() == 0 && all.skipped_test_count() > 0;
+  return status == 0 && skipped_all ? kSkipped : status;
 }
 
 }  // namespace

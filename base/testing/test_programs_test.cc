@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -131,6 +132,21 @@ TEST(TestMain, AFilterChoosesAmongTheTestsOfTheSources) {
   EXPECT_EQ(
       RunBaseTests("--sources=base/hex_test.cc --gtest_filter=-*AByt? --gtest_list_tests").output,
       "BytesFromHex.\n  OtherTextsAreRefused\n");
+}
+
+// TestMain.SkippedTestsAreNotPassed runs these two in a process of its own.
+TEST(TestMainCase, DISABLED_IsSkipped) { GTEST_SKIP() << "this test always skips"; }
+TEST(TestMainCase, DISABLED_Passes) {}
+
+TEST(TestMain, SkippedTestsAreNotPassed) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const auto exit_code_of = [&](const std::string& filter) {
+    return ExitCode(
+        RunInShell(absl::StrCat(self, " --gtest_also_run_disabled_tests --gtest_filter=", filter)));
+  };
+  EXPECT_EQ(exit_code_of("TestMainCase.DISABLED_IsSkipped"), 77);
+  EXPECT_EQ(exit_code_of("TestMainCase.DISABLED_Passes"), 0);
+  EXPECT_EQ(exit_code_of("TestMainCase.*"), 0);
 }
 
 TEST(TestMain, SourcesWithoutATestAreAnError) {
