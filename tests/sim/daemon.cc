@@ -37,7 +37,7 @@ void Daemon::Start() {
   timer_ = absl::InfiniteFuture();
   daemon::Config config;
   config.incarnations.assign(executors_.size(), life_ * kIncarnationsOfLife);
-  state_ = daemon::Begin(config, world_->now());
+  state_ = daemon::Begin(config);
   Post(daemon::Tick{});
 }
 

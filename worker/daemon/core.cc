@@ -436,10 +436,9 @@ std::vector<Effect> Stepper::Finish() {
 
 }  // namespace
 
-State Begin(const Config& config, absl::Time now) {
+State Begin(const Config& config) {
   State state;
   state.config = config;
-  state.start = now;
   for (const uint64_t incarnation : config.incarnations) {
     Executor executor;
     executor.incarnation = incarnation;

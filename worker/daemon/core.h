@@ -137,7 +137,6 @@ struct Connection {
 
 struct State {
   Config config;
-  absl::Time start;
   std::vector<Executor> executors;
   Connection connection;
   bool stopping = false, stopped = false;
@@ -268,7 +267,7 @@ using Effect = std::variant<StartChild, KillChild, CloseChildInput, PingChild, W
                             RefusedStale, Refused, SetTimer, Stopped>;
 
 // Returns the state before the first step. The first step starts the executors, whatever its event.
-State Begin(const Config& config, absl::Time now);
+State Begin(const Config& config);
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now);
 
 }  // namespace tessera::worker::daemon

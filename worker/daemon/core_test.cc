@@ -29,7 +29,7 @@ class CoreTest : public ::testing::Test {
   void Begin(int executors) {
     Config config;
     for (int e = 0; e < executors; ++e) config.incarnations.push_back(1000 * (e + 1));
-    state_ = daemon::Begin(config, now_);
+    state_ = daemon::Begin(config);
     Do(Tick{});
   }
   void Do(const Event& event) { effects_ = Step(state_, event, now_); }

@@ -14,7 +14,7 @@ Driver::Driver(const Config& config, std::function<void(const Effect&)> apply,
                std::function<bool()> link_idle)
     : apply_(std::move(apply)),
       link_idle_(std::move(link_idle)),
-      state_(Begin(config, SteadyNow())),
+      state_(Begin(config)),
       ready_(config.incarnations.size()) {
   thread_ = std::thread([this] { RunTimer(); });
 }
