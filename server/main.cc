@@ -61,9 +61,10 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
                    absl::StrCat("port-file: cannot write ", path, ": ", std::strerror(error)));
 }
 
-// Opens the store with the state of earlier lives. Without a folder there is no such state: the
-// first id is random, and the epoch is the time of the wall clock, so that it is greater than the
-// epochs of earlier lives. Workers that have seen this epoch refuse the commands of earlier epochs.
+// Opens the store with the state of earlier runs of the coordinator. Without a folder there is no
+// such state: the first id is random, and the epoch is the time of the wall clock, so that it is
+// greater than the epochs of earlier runs. Workers that have seen this epoch refuse the commands of
+// earlier epochs.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) {
   if (!options.state_dir.empty()) {
     store::SqliteOptions sqlite;
@@ -87,10 +88,10 @@ int AwaitSignal(const sigset_t& signals, absl::Duration bound) {
 
 // Calls OpenStore again and again while the disk is full, so that the coordinator starts by itself
 // when the disk has room. Any other error is returned at once: most do not pass by themselves
-// (STORE_FAILED stands for a folder's rights or its file system as well as for a disk that cannot
-// be read). Returns null if a stop signal came.
-absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreWithRoom(const Options& options,
-                                                                const sigset_t& signals) {
+// (STORE_FAILED can mean that the folder's permissions or its file system are wrong, or that the
+// disk cannot be read). Returns null if a stop signal came.
+absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreOnceDiskHasRoom(const Options& options,
+                                                                       const sigset_t& signals) {
   absl::Time last_logged = absl::InfinitePast();
   while (true) {
     absl::StatusOr<std::unique_ptr<store::Store>> store = OpenStore(options);
@@ -161,7 +162,7 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
 }
 
 // Starts the jail and checks that jailed processes work on this system. A coordinator whose jail
-// does not work must not start: its error names the option that does without one.
+// does not work must not start: its error names the option that turns the jail off.
 absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& options,
                                                              Metrics* metrics) {
   jail::PoolOptions pool;
@@ -201,7 +202,7 @@ absl::Status Run(const Options& options) {
 
   RealClock clock;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store,
-                           OpenStoreWithRoom(options, signals));
+                           OpenStoreOnceDiskHasRoom(options, signals));
   if (store == nullptr) {
     StopLogging();
     return absl::OkStatus();
@@ -277,7 +278,7 @@ absl::Status Run(const Options& options) {
   server->Shutdown(kShutdownGrace);
   StopLogging();
   // The disk does not answer, so the store's thread cannot be joined, and the process exits at
-  // once. No operation is lost that a client was told is done: those commits are durable.
+  // once. Every operation that was reported to a client as done is already durable.
   if (!kept.ok()) _exit(EXIT_SUCCESS);
   return absl::OkStatus();
 }

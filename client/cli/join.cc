@@ -155,8 +155,9 @@ absl::Status Join(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<ManagedProcess> worker_process,
                            ManagedProcess::Start("tessera-worker", flags,
                                                  absl::StrCat(dir.path(), "/", worker, ".log")));
-  context.Note(absl::StrCat("'", worker, "' asks ", address, " to take it; its log is in ",
-                            dir.path(), "; Ctrl-C ends it."));
+  context.Note(absl::StrCat("'", worker, "' asks the coordinator at ", address,
+                            " to accept it as a worker. The worker's log is in ", dir.path(),
+                            ". Ctrl-C stops the worker."));
   const Json document = {{"worker", worker}, {"folder", dir.path()}, {"coordinator", address}};
   return Supervise(context, {{worker_process.get(), flags}}, [&] {
     if (context.has_printed_result() || access(registered_file.c_str(), F_OK) != 0) return;
@@ -167,7 +168,8 @@ absl::Status Join(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
-// The row of this command. Most options are passed on to tessera-worker under the same name.
+// Returns this command's entry in the table of commands. Most options are passed on to
+// tessera-worker under the same name.
 std::vector<Command> JoinCommands() {
   return {
       {.name = "join",
@@ -189,8 +191,8 @@ std::vector<Command> JoinCommands() {
             {.name = "devices",
              .type = OptionType::kInt,
              .value_name = "N",
-             .help = "Number of CPU devices (default: the machine's GPUs, or one CPU device if "
-                     "there are none)."},
+             .help = "Use N CPU devices (default: all GPUs of the machine, or one CPU device if it "
+                     "has none)."},
             {.name = "files-dir",
              .value_name = "FOLDER",
              .help = "Folder, shared by all workers, in which arrays are saved and loaded. Without "

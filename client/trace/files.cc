@@ -31,19 +31,19 @@ void ThrowIfNoArrays(std::string_view what, const Flat& flat, const Site& site) 
 }
 
 // Throws unless the file has an array of the right type for every leaf.
-void CheckFile(const std::string& path, const std::vector<SavedArray>& file, const Flat& like,
+void CheckFile(const std::string& path, const std::vector<SavedArray>& saved, const Flat& like,
                const std::vector<std::string>& names, const Site& site) {
   for (size_t i = 0; i < names.size(); ++i) {
-    const auto found = std::find_if(file.begin(), file.end(),
+    const auto found = std::find_if(saved.begin(), saved.end(),
                                     [&](const SavedArray& a) { return a.name == names[i]; });
-    if (found == file.end()) {
+    if (found == saved.end()) {
       const auto name_of = [](std::string* out, const SavedArray& a) { out->append(a.name); };
-      const size_t shown = std::min<size_t>(file.size(), 8);
+      const size_t shown = std::min<size_t>(saved.size(), 8);
       internal::ThrowError(
           ErrorKind::kFileNotFound, site, "load: ", path, " holds no array '", names[i],
           "'; it holds ",
-          absl::StrJoin(file.begin(), file.begin() + static_cast<long>(shown), ", ", name_of),
-          shown < file.size() ? ", ..." : "");
+          absl::StrJoin(saved.begin(), saved.begin() + static_cast<long>(shown), ", ", name_of),
+          shown < saved.size() ? ", ..." : "");
     }
     const Array& leaf = like.leaves[i];
     if (found->dtype == leaf.dtype() && found->shape == leaf.shape()) continue;

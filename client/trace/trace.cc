@@ -220,8 +220,8 @@ ir::Value Lift(const Array& a, const Site& site) {
              ", was used as an operand. Pass it as an argument of the traced function");
 }
 
-Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
-                 const Site& site, FlatBody body) {
+TracedFunction TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
+                         const Site& site, FlatBody body) {
   return ConvertExceptions(site, [&] {
     FrameScope frame(scope, std::move(name));
     frame.frame()->builder.SetSite(site);
@@ -230,7 +230,7 @@ Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::s
       args.push_back(Wrap(frame.frame(), frame.frame()->builder.Param(t)));
     }
     const std::vector<Array> results = body(args);
-    Nested out;
+    TracedFunction out;
     out.fn = BuildFunction(*frame.frame(), results, site);
     out.captures = std::move(frame.frame()->captures);
     return out;
@@ -241,7 +241,7 @@ ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& 
                                  const Site& site, FlatBody body) {
   std::vector<Type> types;
   for (DType d : params) types.push_back(ir::MakeType(d, {}));
-  const Nested traced = TraceFlat(ir::Scope{}, types, "computation", site, body);
+  const TracedFunction traced = TraceFlat(ir::Scope{}, types, "computation", site, body);
   if (!traced.captures.empty()) {
     ThrowError(ErrorKind::kNotImplemented, site, ToAbsl(op),
                ": computations can't close over arrays, but this one uses an array of type ",

@@ -76,14 +76,14 @@ Array Wrap(ir::Value v);
 
 // A closed function and its captures. The params of `fn` are the declared ones, then one for each
 // capture.
-struct Nested {
+struct TracedFunction {
   ir::FunctionRef fn;
   std::vector<Array> captures;
 };
 using FlatBody = absl::FunctionRef<std::vector<Array>(const std::vector<Array>&)>;
 // Records `body` on params of these types, in a new frame.
-Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
-                 const Site& site, FlatBody body);
+TracedFunction TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
+                         const Site& site, FlatBody body);
 
 // Records `body`, on scalars of these dtypes, as the computation of `op`. Requires a frame. Throws
 // NOT_IMPLEMENTED if `body` uses an array from outside.

@@ -105,7 +105,7 @@ std::vector<Array> ZerosLike(const std::vector<Array>& like, const Site& site) {
   return out;
 }
 
-void CheckLoss(const char* name, const Nested& n, bool holomorphic, const Site& site) {
+void CheckLoss(const char* name, const TracedFunction& n, bool holomorphic, const Site& site) {
   const Type loss = n.fn->type(n.fn->results[0]);
   if (loss.rank() != 0) {
     ThrowError(ErrorKind::kTypeError, site, name,
@@ -174,7 +174,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     if (active[i]) active_leaves.push_back(args.leaves[i]);
   }
   std::vector<Array> all = InProgram(name, site, args.leaves, [&] {
-    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
+    const TracedFunction n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
     CheckLoss(name, n, options.holomorphic, site);
     const ir::Linearized lin =
         OrThrow(ir::Linearize(*n.fn, Extended(active, n.captures.size(), false)), site);
@@ -241,7 +241,7 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
     return out;
   }
   return InProgram("jvp", site, primals.leaves, [&] {
-    const Nested n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
+    const TracedFunction n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
     const ir::JvpResult jvp = OrThrow(
         ir::Jvp(*n.fn, Extended(active, n.captures.size(), false), /*instantiate=*/true), site);
     // The parameters are the primals, then the tangents.
@@ -263,7 +263,7 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
   linear->in_types = TypesOf(args.leaves);
   linear->in_paths = args.paths();
   std::vector<Array> out = InProgram(name, site, args.leaves, [&] {
-    const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
+    const TracedFunction n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
     linear->out_types = n.fn->result_types();
     linear->parts = OrThrow(
         ir::Linearize(*n.fn, Extended(TangentMask(linear->in_types), n.captures.size(), false)),
@@ -328,7 +328,7 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
 std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
                                        const Site& site, FlatBody body) {
   return InProgram("linear_transpose", site, cotangents, [&] {
-    const Nested n =
+    const TracedFunction n =
         TraceFlat(CurrentScope(), TypesOf(like.leaves), "linear_transpose", site, body);
     const bool inexact = like.leaves.empty() || ir::IsInexact(like.leaves[0].dtype());
     for (const std::vector<Type>& types : {TypesOf(like.leaves), n.fn->result_types()}) {
@@ -353,7 +353,8 @@ std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<A
 std::vector<Array> CheckpointFlat(const FlatArgs& args, const ir::CheckpointPolicy& policy,
                                   const Site& site, FlatBody body) {
   return InProgram("checkpoint", site, args.leaves, [&] {
-    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), "checkpoint", site, body);
+    const TracedFunction n =
+        TraceFlat(CurrentScope(), TypesOf(args.leaves), "checkpoint", site, body);
     return Apply("checkpoint", site, Concat(args.leaves, n.captures),
                  [&](ir::Builder& b, std::vector<ir::Value> in) {
                    return ir::Checkpoint(b, n.fn, in, policy);

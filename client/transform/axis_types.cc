@@ -58,7 +58,7 @@ std::vector<Array> RunWithAxisTypes(const AxisTypesFlat& call, const Site& site,
     const ir::Scope inside = ScopeInside(call, CurrentScope(), site);
     std::vector<Type> params;
     for (const Array& a : call.args.leaves) params.push_back(TypeInside(a.type(), inside.mesh));
-    const Nested n =
+    const TracedFunction n =
         TraceFlat(inside, params, std::string(call.name), site, [&](std::vector<Array> in) {
           for (size_t i = 0; i < call.in_specs.size(); ++i) {
             in[i] = Apply1(call.name, site, {in[i]}, [&](auto&, auto v) {

@@ -38,7 +38,7 @@ ClosureFlat ConvertClosure(const FlatArgs& args, const Site& site, FlatBody body
   closure->types = TypesOf(args.leaves);
   closure->site = site;
   if (CurrentFrame()) {
-    Nested n = TraceFlat(CurrentScope(), closure->types, "closure_convert", site, body);
+    TracedFunction n = TraceFlat(CurrentScope(), closure->types, "closure_convert", site, body);
     closure->fn = std::move(n.fn);
     closure->captures = std::move(n.captures);
   } else {

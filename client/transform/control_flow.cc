@@ -79,7 +79,7 @@ void CheckCarry(std::string_view what, const FlatArgs& carry, const ir::Function
 }
 
 // Returns the function with its captures as the first params, where the ops expect constants.
-ir::FunctionRef CapturesFirst(const Nested& n, const Site& site) {
+ir::FunctionRef CapturesFirst(const TracedFunction& n, const Site& site) {
   std::vector<int> order;
   const int declared = n.fn->num_params - static_cast<int>(n.captures.size());
   for (int i = declared; i < n.fn->num_params; ++i) order.push_back(i);
@@ -194,7 +194,7 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
   return InProgram("scan", site, args, [&] {
     std::vector<Type> params = TypesOf(call.carry.leaves);
     for (const Array& x : call.xs.leaves) params.push_back(WithoutDim(x.type(), 0));
-    const Nested n = TraceFlat(CurrentScope(), params, "scan", site, body);
+    const TracedFunction n = TraceFlat(CurrentScope(), params, "scan", site, body);
     CheckCarry("scan", call.carry, *n.fn, site);
     const ir::FunctionRef fn = CapturesFirst(n, site);
     return Apply(
@@ -212,14 +212,14 @@ std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody pr
                             FlatBody body) {
   return InProgram("while_loop", site, carry.leaves, [&] {
     const std::vector<Type> params = TypesOf(carry.leaves);
-    const Nested p = TraceFlat(CurrentScope(), params, "cond_fun", site, predicate);
+    const TracedFunction p = TraceFlat(CurrentScope(), params, "cond_fun", site, predicate);
     const Type& predicate_type = p.fn->type(p.fn->results[0]);
     if (predicate_type.rank() != 0 || predicate_type.dtype != DType::kBool) {
       ThrowError(ErrorKind::kTypeError, site,
                  "while_loop: cond_fun must return a boolean scalar, but got output type ",
                  predicate_type.ToString());
     }
-    const Nested n = TraceFlat(CurrentScope(), params, "body_fun", site, body);
+    const TracedFunction n = TraceFlat(CurrentScope(), params, "body_fun", site, body);
     CheckCarry("while_loop body", carry, *n.fn, site);
     CheckPredicate("while_loop", predicate_type, {p.fn, n.fn}, site);
     const ir::FunctionRef predicate_fn = CapturesFirst(p, site), body_fn = CapturesFirst(n, site);
@@ -234,7 +234,7 @@ std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody pr
 
 namespace {
 
-void CheckBranches(const char* name, const std::vector<Nested>& branches,
+void CheckBranches(const char* name, const std::vector<TracedFunction>& branches,
                    absl::FunctionRef<std::vector<std::string>()> out_paths, const Site& site) {
   const std::vector<Type> first = branches[0].fn->result_types();
   std::string mismatches;
@@ -270,7 +270,7 @@ std::vector<Array> RunBranches(const char* name, const Array& index, const FlatA
   const std::vector<Array> inputs = Concat({index}, args.leaves);
   return InProgram(name, site, inputs, [&] {
     const std::vector<Type> params = TypesOf(args.leaves);
-    std::vector<Nested> nested;
+    std::vector<TracedFunction> nested;
     std::vector<Array> operands = inputs;
     for (const FlatBody& branch : branches) {
       nested.push_back(TraceFlat(CurrentScope(), params, name, site, branch));

@@ -71,22 +71,22 @@ void CheckRulePrimals(const char* rule, const char* second_element, const std::v
 
 // Applies an op whose regions all take the captures of all regions first.
 std::vector<Array> ApplyWithCaptures(
-    const char* name, const std::vector<Array>& args, const std::vector<Nested>& nested,
+    const char* name, const std::vector<Array>& args, const std::vector<TracedFunction>& nested,
     const Site& site,
     absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, const std::vector<ir::FunctionRef>&,
                                              const std::vector<ir::Value>&, int num_captures)>
         emit) {
   std::vector<Array> captures;
-  for (const Nested& n : nested) captures = Concat(std::move(captures), n.captures);
-  const auto declared = [](const Nested& n) {
+  for (const TracedFunction& n : nested) captures = Concat(std::move(captures), n.captures);
+  const auto declared = [](const TracedFunction& n) {
     return n.fn->num_params - static_cast<int>(n.captures.size());
   };
   std::vector<ir::FunctionRef> fns;
-  for (const Nested& n : nested)
+  for (const TracedFunction& n : nested)
     fns.push_back(ConvertExceptions(site, [&] {
       ir::Builder b(n.fn->scope, n.fn->name);
       std::vector<ir::Value> own, in;
-      for (const Nested& other : nested)
+      for (const TracedFunction& other : nested)
         for (int i = declared(other); i < other.fn->num_params; ++i) {
           const ir::Value capture = b.Param(other.fn->types[i]);
           if (&other == &n) own.push_back(capture);
@@ -110,12 +110,12 @@ std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBod
   return InProgram("custom_jvp", site, args.leaves, [&] {
     const std::vector<Type> types = TypesOf(args.leaves);
     const auto n = static_cast<int64_t>(types.size());
-    const Nested fn = TraceFlat(CurrentScope(), types, "custom_jvp", site, body);
+    const TracedFunction fn = TraceFlat(CurrentScope(), types, "custom_jvp", site, body);
     const std::vector<Type> out_types = fn.fn->result_types();
     std::vector<Type> rule_types = types;
     for (const Type& t : TypesWithTangents(types)) rule_types.push_back(t);
     const RuleDepthGuard depth_guard("custom_jvp", site);
-    const Nested jvp = TraceFlat(
+    const TracedFunction jvp = TraceFlat(
         CurrentScope(), rule_types, "custom_jvp_rule", site, [&](const std::vector<Array>& in) {
           const std::vector<Array> primals(in.begin(), in.begin() + n);
           const std::vector<Array> tangents =
@@ -180,10 +180,10 @@ std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBod
                                  FlatBody fwd, FlatBody bwd) {
   return InProgram("custom_vjp", site, args.leaves, [&] {
     const std::vector<Type> types = TypesOf(args.leaves);
-    const Nested fn = TraceFlat(CurrentScope(), types, "custom_vjp", site, body);
+    const TracedFunction fn = TraceFlat(CurrentScope(), types, "custom_vjp", site, body);
     const std::vector<Type> out_types = fn.fn->result_types();
     const RuleDepthGuard depth_guard("custom_vjp", site);
-    const Nested forward =
+    const TracedFunction forward =
         TraceFlat(CurrentScope(), types, "custom_vjp_fwd", site, [&](const std::vector<Array>& in) {
           std::vector<Array> out = fwd(in);
           CheckRulePrimals("Custom VJP fwd rule",
@@ -196,7 +196,7 @@ std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBod
     std::vector<Type> rule_types(forward_types.begin() + out_types.size(), forward_types.end());
     const size_t num_residuals = rule_types.size();
     for (const Type& t : CotangentTypes(TypesWithTangents(out_types))) rule_types.push_back(t);
-    const Nested backward = TraceFlat(
+    const TracedFunction backward = TraceFlat(
         CurrentScope(), rule_types, "custom_vjp_bwd", site, [&](const std::vector<Array>& in) {
           const std::vector<Array> residuals(in.begin(), in.begin() + num_residuals);
           const std::vector<Array> cotangents =
@@ -239,7 +239,8 @@ std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site)
         return out;
       });
     };
-    std::vector<Nested> nested = {traced("solve", call.solve), traced("matvec", call.matvec)};
+    std::vector<TracedFunction> nested = {traced("solve", call.solve),
+                                          traced("matvec", call.matvec)};
     if (call.transpose_solve) {
       nested.push_back(traced("transpose_solve", *call.transpose_solve));
       nested.push_back(traced("transpose_matvec", *call.transpose_matvec));
@@ -334,13 +335,14 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site) {
                  types[i].ToString(), "; a float or complex array is expected");
     }
     TracedRoot root{call, nullptr, nullptr, site};
-    const Nested f = TraceFlat(CurrentScope(), types, "custom_root", site, [&](const Arrays& x) {
-      Arrays out = call.f(x);
-      root.CheckTypes("f", out);
-      return out;
-    });
+    const TracedFunction f =
+        TraceFlat(CurrentScope(), types, "custom_root", site, [&](const Arrays& x) {
+          Arrays out = call.f(x);
+          root.CheckTypes("f", out);
+          return out;
+        });
     root.f = f.fn;
-    const Nested solve =
+    const TracedFunction solve =
         TraceFlat(CurrentScope(), TypesOf(f.captures), "custom_root", site, [&](const Arrays& p) {
           Arrays out =
               call.solve([&](const Arrays& x) { return root.FAt(x, p); }, call.guess.leaves);

@@ -1,5 +1,5 @@
-// Tests of filters.h: parts of trees, gradients by the floats of a struct, and arrays without a
-// value under every transform. Traced functions run on the reference evaluator.
+// Tests of filters.h: parts of trees, gradients with respect to the floats of a struct, and
+// arrays without a value under every transform. Traced functions run on the reference evaluator.
 #include "client/transform/filters.h"
 
 #include <gmock/gmock.h>
@@ -114,8 +114,8 @@ TEST(FilterGradTest, DifferentiatesByTheFloatsOfTheFirstArgument) {
   EXPECT_THAT(out[3].ToDoubles(), ElementsAre(3, 7));
 }
 
-// An Array without a value, which Equinox writes as None, passes through every transform and
-// optimizer unchanged.
+// An Array without a value, which the JAX library Equinox writes as None, passes through every
+// transform and optimizer unchanged.
 TEST(HoleTest, TransformsAndOptimizersSkipHoles) {
   const auto f = [](Array w, Array x) {
     const Linear linear{w, Array(), Array(), 2};
@@ -134,7 +134,7 @@ TEST(HoleTest, TransformsAndOptimizersSkipHoles) {
     EXPECT_FALSE(checkpoint(same)(linear).bias.valid());
     EXPECT_FALSE(cond(true, same, same, linear).bias.valid());
     EXPECT_FALSE(eval_shape(same, linear).bias.valid());
-    const auto [tangents_at, push] = linearize(same, linear);
+    const auto [value, push] = linearize(same, linear);
     EXPECT_FALSE(push(linear).bias.valid());
     const auto [last, ys] = scan(step, linear, expand_dims(x, 0));
     EXPECT_FALSE(last.bias.valid());
@@ -145,8 +145,7 @@ TEST(HoleTest, TransformsAndOptimizersSkipHoles) {
     Linear all = linear;
     all.bias = x;
     const Linear next = optim::apply_updates(all, updates);
-    return std::tuple(gradient.weight, ys, tangents_at.weight, next.bias,
-                      optim::global_norm(linear));
+    return std::tuple(gradient.weight, ys, value.weight, next.bias, optim::global_norm(linear));
   };
   const auto out = Evaluated(f, Host({3, 0, 0, 4}, {2, 2}), Host({1, 1}, {1, 2}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 2, 2, 2));

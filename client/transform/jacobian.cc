@@ -111,8 +111,8 @@ void CheckResults(const char* name, bool reverse, bool holomorphic, absl::Span<c
 struct JacobianCall {
   const char* name;
   const FlatArgs& args;
-  std::vector<bool> active;  // one entry per argument
-  const Nested& nested;      // the traced f
+  std::vector<bool> active;      // one entry per argument
+  const TracedFunction& nested;  // the traced f
   // types of the active arguments, and of the differentiated results
   std::vector<Type> in_types, out_types;
   const Site& site;
@@ -218,7 +218,7 @@ std::vector<Array> JacobianFlat(const char* name, bool reverse, bool holomorphic
                                 absl::FunctionRef<size_t()> num_results) {
   CheckArguments(name, reverse, holomorphic, args, active, site);
   return InProgram(name, site, args.leaves, [&] {
-    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
+    const TracedFunction n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
     JacobianCall call{name, args, active, n, {}, n.fn->result_types(), site};
     call.out_types.resize(num_results());
     CheckResults(name, reverse, holomorphic, call.out_types, site);

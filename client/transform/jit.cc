@@ -295,7 +295,8 @@ std::vector<Array> JitCache::Call(const JitCall& call) {
   const std::string& name = call.options.name;
   LeafOptions leaf_options = LeafOptionsOf(call);
   if (CurrentFrame()) {
-    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, call.site, call.body);
+    const TracedFunction n =
+        TraceFlat(CurrentScope(), TypesOf(args.leaves), name, call.site, call.body);
     return Apply(
         "jit", call.site, Concat(args.leaves, n.captures),
         [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Call(b, n.fn, in, name); });

@@ -209,7 +209,7 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
           BlockType(call.args.leaves[i], in_specs[i], in_paths[i], inside, manual, site));
     }
     std::vector<PartitionSpec> result_specs;
-    const Nested n =
+    const TracedFunction n =
         TraceFlat(inside, block_types, "shard_map", site, [&](const std::vector<Array>& in) {
           std::vector<Array> out = body(in);
           result_specs = out_specs();

@@ -130,7 +130,7 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
     const ir::MappedAxis axis = MappedAxisOf(call, dims, size, site);
     ir::Scope scope = CurrentScope();
     if (axis.in_scope()) scope.mapped.push_back(axis);
-    const Nested n = TraceFlat(scope, element_types, "vmap", site, body);
+    const TracedFunction n = TraceFlat(scope, element_types, "vmap", site, body);
     std::vector<int> param_dims = dims;
     param_dims.insert(param_dims.end(), n.captures.size(), -1);
     std::vector<int> result_dims;

@@ -1,6 +1,6 @@
 // Fuzzes the readers of messages from clients, coordinators and workers. An input whose first line
-// is "# tessera.v1.Program" is a message of that name in protobuf's text format. In any other input
-// the first byte chooses the message, and the rest is its wire bytes.
+// names a message, such as "# tessera.v1.Program", is that message in protobuf's text format. In
+// any other input the first byte chooses the message, and the rest is its wire bytes.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -37,7 +37,7 @@ bool ParseText(absl::string_view text, google::protobuf::Message* out) {
   return parser.Parse(&in, out);
 }
 
-// Checks that a program that was read is written in a form that reads as the same program again.
+// Writes a program that was read, reads what was written, and checks that both programs are equal.
 void CheckProgram(const Program& program) {
   const absl::Status verified = Verify(program);
   TESSERA_CHECK(verified.ok()) << verified;
@@ -125,8 +125,8 @@ void Handle(absl::string_view bytes, bool text) {
   if (text) {
     Proto parsed;
     if (!ParseText(bytes, &parsed)) return;
-    // Parse it as it would arrive, since the wire format refuses more, such as text that is not
-    // UTF-8.
+    // Parse it as it would arrive, since the wire format refuses some messages that the text
+    // format accepts, such as a string that is not UTF-8.
     if (!proto.ParseFromString(parsed.SerializeAsString())) return;
   } else if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return;

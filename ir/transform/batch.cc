@@ -37,7 +37,8 @@ Scope WithoutAxis(Scope scope, const MappedAxis& axis) {
   return scope;
 }
 
-// ---- Ops that name the axis. The ops of an inner vmap of the same name are batched already. ----
+// ---- Ops that name the axis. If an inner vmap names its axis the same, its ops are batched
+// already. ----
 
 bool NamesAxis(const Op& op, const std::string& name) {
   if (name.empty() || op.def->batch_along == nullptr) return false;
@@ -90,15 +91,16 @@ struct BatchWalk {
   // Emits the op once if it is the same for the whole batch: no operand is batched, and neither the
   // op nor its regions name the axis. Otherwise its rule emits the batched form; a collective along
   // the axis has a rule of its own, since the axis becomes a dim. The operands are cast first so
-  // that all vary alike.
+  // that all of them vary over the same mesh axes.
   void Visit(const Op& op, const Site& site) {
     std::vector<Value> in = ElementsAt(env, op.operands);
     const std::vector<int> in_dims = ElementsAt(dims, op.operands);
     const bool along = NamesAxis(op, axis.name);
-    const bool alike = !along && !RegionsNameAxis(op, axis.name) &&
-                       std::all_of(in_dims.begin(), in_dims.end(), [](int d) { return d < 0; });
+    const bool same_for_batch =
+        !along && !RegionsNameAxis(op, axis.name) &&
+        std::all_of(in_dims.begin(), in_dims.end(), [](int d) { return d < 0; });
     Batched out;
-    if (alike) {
+    if (same_for_batch) {
       out = {
           b.Emit(*op.def, in, op.attrs, walk::RegionsUnder(*op.def, op.regions, b.scope().mapped)),
           std::vector<int>(op.results.size(), -1)};
@@ -121,8 +123,8 @@ struct BatchWalk {
     }
   }
 
-  // Casts operands that are the same for the whole batch so that they vary like the batched
-  // operands, over the axes that cut the batch.
+  // Casts the operands that are the same for the whole batch. The results vary over the mesh axes
+  // that cut the batch, as the batched operands do.
   std::vector<Value> CastUnbatched(std::vector<Value> in, const std::vector<int>& in_dims) {
     if (axis.spmd.empty()) return in;
     for (size_t i = 0; i < in.size(); ++i)

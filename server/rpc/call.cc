@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kRequestIdMax = 64;
 constexpr size_t kUnhashedPayloadMax = 128;  // bytes of the longest payload that is not hashed
-// A call waits until this long before the caller's deadline, so that there is time to send the
-// answer.
+// A call stops waiting this much time before the caller's deadline, so that there is time to send
+// the answer.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
 
 // Serializes the message deterministically, maps included, so that equal requests have equal bytes.
@@ -135,13 +135,13 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
   }
   if (!status.ok()) {
     Send(status);
-  } else if (!AnswerFromLog()) {
+  } else if (!AnswerIfRepeated()) {
     handle();
   }
   return reactor;
 }
 
-bool CallBase::AnswerFromLog() {
+bool CallBase::AnswerIfRepeated() {
   absl::StatusOr<scheduler::RequestId> id = TakeRequestId(request_id_field(), request_message());
   if (!id.ok()) {
     Send(id.status());

@@ -117,7 +117,7 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   // If the call repeats an earlier one, lets the request log answer it. Otherwise enters a call
   // with a request_id in the log, unless the scheduler recognises its repetitions. Returns false if
   // the handler must run.
-  bool AnswerFromLog();
+  bool AnswerIfRepeated();
   void Send(const absl::Status& status);
 
   const CallContext* const context_;

@@ -29,8 +29,8 @@ constexpr size_t kBufferBytes = 64 << 10;
 
 // Makes a later close of `fd` send a reset instead of an ordinary end of the stream.
 void ResetOnClose(int fd) {
-  const linger now = {1, 0};
-  setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+  const linger reset_at_once = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset_at_once, sizeof(reset_at_once));
 }
 
 bool ParseAddress(const std::string& text, sockaddr_in* address) {
@@ -131,7 +131,7 @@ void FaultProxy::SetTarget(const std::string& target) {
   target_ = target;
 }
 
-void FaultProxy::SetFault(Direction direction, Fault fault, int64_t bytes) {
+void FaultProxy::AddFault(Direction direction, Fault fault, int64_t bytes) {
   absl::MutexLock lock(&mu_);
   std::vector<PendingFault>& faults = faults_[direction];
   faults.push_back({fault, bytes_passed_[direction] + bytes});
@@ -139,13 +139,13 @@ void FaultProxy::SetFault(Direction direction, Fault fault, int64_t bytes) {
             [](const PendingFault& a, const PendingFault& b) { return a.position < b.position; });
 }
 void FaultProxy::CutAfter(Direction direction, int64_t bytes) {
-  SetFault(direction, Fault::kCut, bytes);
+  AddFault(direction, Fault::kCut, bytes);
 }
 void FaultProxy::CorruptAfter(Direction direction, int64_t bytes) {
-  SetFault(direction, Fault::kCorrupt, bytes);
+  AddFault(direction, Fault::kCorrupt, bytes);
 }
 void FaultProxy::CloseHalfAfter(Direction direction, int64_t bytes) {
-  SetFault(direction, Fault::kCloseHalf, bytes);
+  AddFault(direction, Fault::kCloseHalf, bytes);
 }
 
 void FaultProxy::SetBlackhole(bool on) {
@@ -257,7 +257,7 @@ void FaultProxy::Pump(Connection& connection, Direction direction) {
     const ssize_t num_received = recv(connection.from(direction), buffer.data(), buffer.size(), 0);
     if (num_received < 0 && errno == EINTR) continue;
     if (num_received <= 0) {
-      // A pulled cable would not carry the end of the stream either.
+      // While no bytes pass, the end of the stream does not pass either.
       if (!AwaitFlow()) break;
       // Pass the end on in the same form: a reset as a reset, an orderly end as an orderly end.
       if (num_received < 0) {

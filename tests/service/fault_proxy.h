@@ -72,7 +72,7 @@ class FaultProxy {
   void Pump(Connection& connection, Direction direction);
   // Waits while the proxy is blackholed. Returns false if the proxy is stopping.
   bool AwaitFlow() ABSL_LOCKS_EXCLUDED(mu_);
-  void SetFault(Direction direction, Fault fault, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void AddFault(Direction direction, Fault fault, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Passes `size` bytes on. Returns false when the connection is over.
   bool Forward(Connection& connection, Direction direction, char* data, size_t size)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -299,7 +299,7 @@ class UpTest(unittest.TestCase):
             if flags:
                 self.assertNotIn("folder", json.loads(output), "what it prints once it is taken")
             else:
-                self.assertIn(f"'there' asks {address} to take it", errors)
+                self.assertIn(f"'there' asks the coordinator at {address} to accept it as a worker", errors)
 
     def test_arrays_are_saved(self):
         up = self.up()

@@ -1,6 +1,6 @@
-// The cache of compiled objects on disk. host_code.cc asks it before it compiles and stores what it
-// has compiled. Everything that goes wrong with a file is a miss or a warning, never an error,
-// because the object can always be compiled again.
+// The cache of compiled objects on disk. host_code.cc looks here for an object before it compiles,
+// and stores here what it has compiled. Everything that goes wrong with a file is a miss or a
+// warning, never an error, because the object can always be compiled again.
 #include "worker/codegen/object_cache.h"
 
 #include <fcntl.h>
@@ -120,7 +120,7 @@ void ObjectCache::Put(const std::string& key, std::string_view object) {
 namespace {
 
 // The time to wait for an object that another process compiles.
-constexpr absl::Duration kOtherProcessMax = absl::Seconds(30);
+constexpr absl::Duration kOtherProcessWaitMax = absl::Seconds(30);
 
 // Creates and locks the file at `path`. Returns its descriptor, or -1 if that is not possible by
 // `deadline`. The holder of a lock removes the file before it unlocks it, so the file that was just
@@ -182,7 +182,8 @@ absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key
   }
   KeyLock key_lock(this, key);
   if (locks_file)
-    key_lock.fd_ = LockFile(LockPathOf(key), std::min(deadline, SteadyNow() + kOtherProcessMax));
+    key_lock.fd_ =
+        LockFile(LockPathOf(key), std::min(deadline, SteadyNow() + kOtherProcessWaitMax));
   return key_lock;
 }
 

@@ -1,6 +1,6 @@
-// Tests of row tiles on the CPU: a tile gives the bits of its steps run one by one, on any number
-// of threads. The programs are a softmax, a layer norm and others, whose tiles cover all of their
-// steps.
+// Tests of row tiles on the CPU: a tile gives the same bits as its steps give when they run one
+// by one, on any number of threads. The programs are a softmax, a layer norm and others, whose
+// tiles cover all of their steps.
 #include "worker/cpu/host_tile.h"
 
 #include <gmock/gmock.h>
@@ -70,8 +70,9 @@ constexpr char kMasked[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
   return %p
 })";
 
-// A softmax of a transposed array. The kernel that transposes has an order of its own
-// (loop_blocking.h). It is the first kernel of the tile here, and a later one in kTransposedLater.
+// A softmax of a transposed array. The kernel that transposes has its own order of
+// loops (loop_blocking.h). It is the first kernel of the tile here, and a later one in
+// kTransposedLater.
 constexpr char kTransposedFirst[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M,N]) {
   %t = transpose(%x) {permutation=[1,0]}
   %v = multiply(%t, %w)
@@ -163,12 +164,12 @@ absl::StatusOr<Array> RunOn(const CpuBackendOptions& options, const ir::Function
   return backend->ToHost(*enqueued.results[0]);
 }
 
-// Expects the bits of the steps run one by one.
+// Expects that a tile gives the same bits as its steps give when they run one by one.
 void ExpectTheBitsOfTheSteps(const ir::FunctionRef& f) {
   std::vector<Array> in;
   for (int i = 0; i < f->num_params; ++i) in.push_back(Random(f->types[i], i + 1));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Array want, RunOn({.kernels = Kernels::kStepByStep}, f, in));
-  for (const int devices : {1, 64}) {  // with all threads, then with one
+  for (const int devices : {1, 64}) {  // one device gets all threads; each of 64 gets one
     TESSERA_ASSERT_OK_AND_ASSIGN(
         const Array got, RunOn({.num_devices = devices, .kernels = Kernels::kAlways}, f, in));
     EXPECT_TRUE(got == want) << devices;
@@ -230,7 +231,7 @@ TEST(HostTileTest, LongRowsDoNotChangeTheOrderOfColumnSums) {
   std::vector<codegen::Kernel> kernels;
   EXPECT_EQ(MadeTile(built, 0, &kernels).block_rows, 2);
   ExpectTheBitsOfTheSteps(f);
-  // A block of one row of the sums would be summed with lanes along the column.
+  // A block with a single sum would be summed with lanes along the column.
   const codegen::Kernel whole =
       built.kernels[std::get<program::KernelStep>(built.steps[0].what).kernel];
   const auto of_rows = [&](int64_t rows) {
@@ -268,7 +269,7 @@ TEST(HostTileTest, ABlockHasAsManyRowsAsFitTheCaches) {
   ASSERT_EQ(tile.parts.size(), built.steps.size());
   ASSERT_EQ(kernels.size(), built.steps.size());
   for (const codegen::Kernel& kernel : kernels) EXPECT_EQ(kernel.shape[0], tile.block_rows);
-  // A tile with a kernel that has an order of its own has no parts.
+  // A tile is not split into parts if one of its kernels has its own order of loops.
   EXPECT_TRUE(
       MakeHostTile(built, {true, false, false, false}, built.steps, 0, &kernels).parts.empty());
 }
@@ -282,7 +283,7 @@ TEST(HostTileTest, ACancelEndsATile) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, backend->Compile(program));
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto arg, backend->FromHost(0, Random(f->types[0], 1)));
   int cancelled = 0;
-  // If the other thread is late, the tile has ended before the cancel.
+  // If the cancel comes too late, the tile has already ended.
   for (int attempt = 0; attempt < 100 && cancelled == 0; ++attempt) {
     InFlightPage page(1);
     InFlightQueue queue(&page.slot(0));

@@ -77,7 +77,7 @@ absl::Status Runner::EnqueueList(const Steps& steps, Graphs::GraphSegments* grap
   const int size = static_cast<int>(steps.size());
   for (int at = 0; at < size;) {
     const Step& step = steps[at];
-    if (program::IsCollectiveStep(step)) {
+    if (program::IsCommunicatingStep(step)) {
       label_ = &program().labels[step.label];
       context_.SetOp(*label_, /*waiting=*/false);
       absl::StatusOr<EventHandle> end =

@@ -23,7 +23,7 @@ class OverlapPlanner {
     std::vector<Collective> running;
     for (int at = 0; at < static_cast<int>(steps->size()); ++at) {
       Step& step = (*steps)[at];
-      if (IsCollectiveStep(step)) {
+      if (IsCommunicatingStep(step)) {
         running.push_back({at, conflicts_.UseOf(step)});
         continue;
       }

@@ -105,7 +105,7 @@ class Runner {
     };
     for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
       const Step& step = steps[at];
-      if (IsCollectiveStep(step)) {
+      if (IsCommunicatingStep(step)) {
         postponed.push_back(at);
         continue;
       }
@@ -485,7 +485,7 @@ int CountWaits(const std::vector<Step>& steps) {
 int CountOverlapping(const std::vector<Step>& steps) {
   int overlapping = 0, ended = -1, last = -1;
   for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
-    if (IsCollectiveStep(steps[at])) {
+    if (IsCommunicatingStep(steps[at])) {
       last = at;
       continue;
     }
@@ -559,7 +559,7 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
   absl::StatusOr<StepProgram> built = Build(*program->entry, {});
   ASSERT_THAT(built, IsOk());
   ASSERT_EQ(built->steps.size(), 3u) << built->ToString();
-  ASSERT_TRUE(IsCollectiveStep(built->steps[0])) << built->ToString();
+  ASSERT_TRUE(IsCommunicatingStep(built->steps[0])) << built->ToString();
   // The step that reads nothing of the exchange does not wait for it, and the other one does.
   EXPECT_EQ(built->steps[1].after + built->steps[2].after, -1) << built->ToString();
   for (const int wrong : {-2, 1, 2, 7}) {

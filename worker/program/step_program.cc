@@ -145,13 +145,13 @@ Carrier CarrierOf(ir::DType dtype) {
 
 std::string StepProgram::ToString() const { return Printer(*this).Print(); }
 
-bool IsCollectiveStep(const Step& step) {
+bool IsCommunicatingStep(const Step& step) {
   const auto* collective = std::get_if<CollectiveStep>(&step.what);
   return collective != nullptr && collective->group_size > 1;
 }
 
 bool ContainsCollective(const Step& step) {
-  bool found = IsCollectiveStep(step);
+  bool found = IsCommunicatingStep(step);
   ForEachList(step, [&](const std::vector<Step>& list) {
     found = found || std::any_of(list.begin(), list.end(), ContainsCollective);
   });

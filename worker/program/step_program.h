@@ -258,8 +258,8 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
   }
 }
 
-// Returns whether the step is a collective of more than one device.
-bool IsCollectiveStep(const Step& step);
+// Returns whether the step is a collective among more than one device.
+bool IsCommunicatingStep(const Step& step);
 // Returns whether the step, or a step of its lists, is such a collective.
 bool ContainsCollective(const Step& step);
 // Returns whether the step, or a step of its lists, needs the host: the host runs it (HostStep), or

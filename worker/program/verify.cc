@@ -337,11 +337,11 @@ class Verifier {
     for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
       const Step& step = steps[at];
       const std::string& label = p_.labels[step.label];
-      if (step.after != -1 && (IsCollectiveStep(step) || step.after < 0 || step.after >= at ||
-                               !IsCollectiveStep(steps[step.after])))
+      if (step.after != -1 && (IsCommunicatingStep(step) || step.after < 0 || step.after >= at ||
+                               !IsCommunicatingStep(steps[step.after])))
         return Fault(label, ": the step comes after step ", step.after,
                      ", which is not an earlier exchange");
-      if (IsCollectiveStep(step)) {
+      if (IsCommunicatingStep(step)) {
         collectives.emplace_back(at, conflicts.UseOf(step));
         continue;
       }

@@ -243,8 +243,8 @@ std::string Line(const DropWorker& e) {
   return absl::StrCat("drop s", e.registration_id, " ", Text(e.why));
 }
 std::string Line(const Debug& e) { return absl::StrCat("log ", e.line); }
-// Most steps have this effect, so it is no line of a transcript. The test compares the rows with
-// the state instead.
+// Most steps have this effect, so it is no line of a transcript. The test compares the rows of
+// the commit with the state instead.
 std::string Line(const Commit&) { return ""; }
 std::string Line(const SetTimer& e) {
   return absl::StrCat("timer ", absl::ToUnixMillis(e.when), "ms");
