@@ -67,6 +67,11 @@ class PauseTest : public ::testing::Test {
           mesh, {P("i")}, P("i"))(x);
     });
   }
+  // Returns the processor time that each executor has used.
+  std::vector<int64_t> ExecutorTicks() const {
+    return {testing::CpuTicks(cluster_->executor_pid(0)),
+            testing::CpuTicks(cluster_->executor_pid(1))};
+  }
   // Lets time pass. No event marks the end of this wait, so it uses a timeout.
   static void PassTime(absl::Duration time) {
     const absl::Notification never;
@@ -90,9 +95,18 @@ class PauseTest : public ::testing::Test {
 
 TEST_F(PauseTest, ACoordinatorThatStandsStillLosesNothing) {
   ASSERT_NO_FATAL_FAILURE(Start());
+  const auto sums = Sums(5'000);
+  sums(*kept_).wait();  // compiles the program
   for (const absl::Duration pause : {absl::Milliseconds(2500), kPause}) {
     SCOPED_TRACE(absl::FormatDuration(pause));
-    const Array running = Sums(5'000)(*kept_);
+    const std::vector<int64_t> ticks = ExecutorTicks();
+    const Array running = sums(*kept_);
+    // Wait until both executors run it. If the coordinator stood still after it had sent the run to
+    // only one of them, the collective would reach its timeout.
+    ASSERT_TRUE(testing::Eventually([&] {
+      const std::vector<int64_t> now = ExecutorTicks();
+      return now[0] >= ticks[0] + 3 && now[1] >= ticks[1] + 3;
+    }));
     cluster_->coordinator().Signal(SIGSTOP);
     PassTime(pause);
     cluster_->coordinator().Signal(SIGCONT);
