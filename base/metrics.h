@@ -8,9 +8,9 @@
 // or Histogram records nothing.
 //
 // Thread-safe. A series is a metric with one value for each of its labels. The numbers of a series
-// are in atomic cells that live as long as the Metrics, and a Counter, Gauge or Histogram is a
-// pointer to the cells of one series. A counter or histogram has up to kStripes copies of its
-// cells, called stripes, so that few threads write to the same copy. Add and Observe are wait-free,
+// are in atomic slots that live as long as the Metrics, and a Counter, Gauge or Histogram is a
+// pointer to the slots of one series. A counter or histogram has up to kStripes copies of its
+// slots, called stripes, so that few threads write to the same copy. Add and Observe are wait-free,
 // touch about one cache line of the calling thread's copy, and cost some nanoseconds. Creating a
 // Counter, Gauge or Histogram takes a lock: create it once and keep it.
 //
@@ -104,11 +104,11 @@ inline constexpr char kOtherLabel[] = "other";
 
 namespace internal {
 
-using Cell = std::atomic<uint64_t>;
-static_assert(Cell::is_always_lock_free);
+using MetricSlot = std::atomic<uint64_t>;
+static_assert(MetricSlot::is_always_lock_free);
 
 inline constexpr size_t kStripes = 16;
-inline constexpr size_t kCellsPerLine = 64 / sizeof(Cell);
+inline constexpr size_t kSlotsPerLine = 64 / sizeof(MetricSlot);
 
 extern std::atomic<uint32_t> last_thread;
 // Returns the number of the stripe that this thread writes. If there are more threads than stripes,
@@ -123,23 +123,23 @@ inline size_t ThisStripe() {
   return mine % kStripes;
 }
 
-// Returns the number of cells from one stripe of a series to the next, a multiple of a cache line.
-// Cell 0 of a stripe is the value of a counter or gauge, or the sum of a histogram. In a histogram,
-// the counts of the buckets follow in cells 1, 2 and so on.
+// Returns the number of slots from one stripe of a series to the next, a multiple of a cache line.
+// Slot 0 of a stripe is the value of a counter or gauge, or the sum of a histogram. In a histogram,
+// the counts of the buckets follow in slots 1, 2 and so on.
 size_t StrideOf(const MetricInfo& info);
 
-// The cells of one series. The cells of each stripe are contiguous.
+// The slots of one series. The slots of each stripe are contiguous.
 struct Series {
-  Cell* cells = nullptr;
+  MetricSlot* slots = nullptr;
   size_t stride = 0;   // result of StrideOf
   size_t stripes = 0;  // number of stripes: a power of two, at most kStripes
 
-  // Returns the cells of the stripe that this thread writes.
-  Cell* CellsOfThisThread() const { return cells + (ThisStripe() & (stripes - 1)) * stride; }
-  uint64_t Sum(size_t cell) const {
+  // Returns the slots of the stripe that this thread writes.
+  MetricSlot* SlotsOfThisThread() const { return slots + (ThisStripe() & (stripes - 1)) * stride; }
+  uint64_t Sum(size_t slot) const {
     uint64_t sum = 0;
     for (size_t s = 0; s < stripes; ++s) {
-      sum += cells[s * stride + cell].load(std::memory_order_relaxed);
+      sum += slots[s * stride + slot].load(std::memory_order_relaxed);
     }
     return sum;
   }
@@ -154,14 +154,14 @@ class Counter {
   explicit Counter(internal::Series series) : series_(series) {}
 
   void Add(int64_t units = 1) const {
-    if (series_.cells == nullptr) return;
-    series_.CellsOfThisThread()->fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
+    if (series_.slots == nullptr) return;
+    series_.SlotsOfThisThread()->fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
   }
   void Add(absl::Duration time) const { Add(absl::ToInt64Nanoseconds(time)); }
   int64_t value() const {
-    return series_.cells == nullptr ? 0 : static_cast<int64_t>(series_.Sum(0));
+    return series_.slots == nullptr ? 0 : static_cast<int64_t>(series_.Sum(0));
   }
-  explicit operator bool() const { return series_.cells != nullptr; }
+  explicit operator bool() const { return series_.slots != nullptr; }
 
  private:
   internal::Series series_;
@@ -173,32 +173,32 @@ using UpDownCounter = Counter;
 class Gauge {
  public:
   Gauge() = default;
-  explicit Gauge(internal::Series series) : cell_(series.cells) {}
+  explicit Gauge(internal::Series series) : slot_(series.slots) {}
 
   void Set(int64_t units) const {
-    if (cell_ != nullptr) cell_->store(static_cast<uint64_t>(units), std::memory_order_relaxed);
+    if (slot_ != nullptr) slot_->store(static_cast<uint64_t>(units), std::memory_order_relaxed);
   }
 
  private:
-  internal::Cell* cell_ = nullptr;
+  internal::MetricSlot* slot_ = nullptr;
 };
 
 // A gauge of an age. It stores the time at which the age was 0, and readers compute the age.
 class AgeGauge {
  public:
   AgeGauge() = default;
-  explicit AgeGauge(internal::Series series) : cell_(series.cells) {}
+  explicit AgeGauge(internal::Series series) : slot_(series.slots) {}
 
   // Sets the time from which the age counts, as a result of Now(). If `monotonic_ns` is 0, the age
   // is always 0.
   void Set(int64_t monotonic_ns) const {
-    if (cell_ != nullptr) {
-      cell_->store(static_cast<uint64_t>(monotonic_ns), std::memory_order_relaxed);
+    if (slot_ != nullptr) {
+      slot_->store(static_cast<uint64_t>(monotonic_ns), std::memory_order_relaxed);
     }
   }
   absl::Duration Age() const {
     const auto since =
-        cell_ == nullptr ? 0 : static_cast<int64_t>(cell_->load(std::memory_order_relaxed));
+        slot_ == nullptr ? 0 : static_cast<int64_t>(slot_->load(std::memory_order_relaxed));
     return since == 0 ? absl::ZeroDuration()
                       : absl::Nanoseconds(std::max<int64_t>(0, Now() - since));
   }
@@ -206,7 +206,7 @@ class AgeGauge {
   static int64_t Now();
 
  private:
-  internal::Cell* cell_ = nullptr;
+  internal::MetricSlot* slot_ = nullptr;
 };
 
 class Histogram {
@@ -216,19 +216,19 @@ class Histogram {
       : series_(series), buckets_(buckets) {}
 
   void Observe(uint64_t units) const {
-    if (series_.cells == nullptr) return;
+    if (series_.slots == nullptr) return;
     size_t bucket = 0;
     // The loop compares with every bound instead of stopping early: without a branch, none can be
     // mispredicted.
     for (const uint64_t bound : buckets_->observed_bounds) bucket += units > bound ? 1 : 0;
-    internal::Cell* const cells = series_.CellsOfThisThread();
-    cells[1 + bucket].fetch_add(1, std::memory_order_relaxed);
-    cells[0].fetch_add(units, std::memory_order_relaxed);
+    internal::MetricSlot* const slots = series_.SlotsOfThisThread();
+    slots[1 + bucket].fetch_add(1, std::memory_order_relaxed);
+    slots[0].fetch_add(units, std::memory_order_relaxed);
   }
   void Observe(absl::Duration time) const {
     Observe(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(time))));
   }
-  explicit operator bool() const { return series_.cells != nullptr; }
+  explicit operator bool() const { return series_.slots != nullptr; }
 
  private:
   internal::Series series_;
@@ -327,7 +327,7 @@ class Metrics {
   std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series_
       ABSL_GUARDED_BY(mu_);
   int64_t series_count_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::unique_ptr<internal::Cell[]>> memory_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<internal::MetricSlot[]>> memory_ ABSL_GUARDED_BY(mu_);
 };
 
 // Adds the metrics of this process: process_*, tessera_threads, tessera_log_dropped_total and

@@ -1,5 +1,5 @@
 // Lays the metrics of an executor out in memory that it shares with its worker's daemon. The
-// executor writes cells during launches; the daemon reads them whenever Prometheus asks. Both
+// executor writes slots during launches; the daemon reads them whenever Prometheus asks. Both
 // derive the layout from the same table, and Map refuses memory of another layout.
 #include "base/metrics_page.h"
 
@@ -18,9 +18,9 @@
 
 namespace tessera {
 
-using internal::Cell;
+using internal::MetricSlot;
 
-// The header at the start of the memory. The cells follow at kHeaderBytes.
+// The header at the start of the memory. The slots follow at kHeaderBytes.
 struct MetricsPage::Header {
   std::atomic<uint64_t> layout;  // PageLayout::hash
   std::atomic<uint64_t> num_devices;
@@ -33,11 +33,11 @@ constexpr size_t kHeaderBytes = 64;  // a cache line
 // record metrics.
 constexpr size_t kPageStripes = 4;
 
-// A row of the table, and where its cells are.
+// A row of the table, and where its slots are.
 struct PageRow {
   const MetricInfo* info = nullptr;
-  size_t begin = 0;              // index of the first cell
-  size_t stride = 0;             // number of cells per stripe
+  size_t begin = 0;              // index of the first slot
+  size_t stride = 0;             // number of slots per stripe
   size_t series_per_device = 1;  // number of series per device, or of all if the row has no device
   bool has_device = false;
 
@@ -47,10 +47,10 @@ struct PageRow {
 };
 struct PageLayout {
   std::vector<PageRow> rows;
-  size_t cells = 0;
+  size_t slots = 0;
   uint64_t hash = 14695981039346656037u;  // FNV-1a of the rows' names and labels
 
-  size_t bytes() const { return kHeaderBytes + cells * sizeof(Cell); }
+  size_t bytes() const { return kHeaderBytes + slots * sizeof(MetricSlot); }
 };
 
 bool IsAge(const MetricInfo& info) {
@@ -69,7 +69,7 @@ bool IsWorkerOrDevice(const LabelInfo& label) {
   return label.name == "worker" || label.name == "device";
 }
 
-// Gives each row of the table a range of cells, one series after the other. The hash covers the
+// Gives each row of the table a range of slots, one series after the other. The hash covers the
 // names and label values, so that two processes with different tables do not map the same memory.
 // Labels other than "worker" and "device" must have closed domains, because the number of series
 // must be known when the memory is allocated.
@@ -83,7 +83,7 @@ PageLayout LayoutOf(int num_devices) {
     if (!info.in_executor()) continue;
     PageRow row;
     row.info = &info;
-    row.begin = layout.cells;
+    row.begin = layout.slots;
     row.stride = internal::StrideOf(info);
     mix(info.name);
     for (const LabelInfo& label : info.labels) {
@@ -94,10 +94,10 @@ PageLayout LayoutOf(int num_devices) {
       row.series_per_device *= label.domain->values.size();
       for (const std::string& value : label.domain->values) mix(value);
     }
-    layout.cells += row.NumSeries(num_devices) * row.stride * kPageStripes;
+    layout.slots += row.NumSeries(num_devices) * row.stride * kPageStripes;
     layout.rows.push_back(row);
   }
-  mix(absl::StrCat(layout.cells));
+  mix(absl::StrCat(layout.slots));
   return layout;
 }
 
@@ -118,7 +118,7 @@ void MetricsPage::MapFd(int fd) {
   void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   TESSERA_CHECK(memory != MAP_FAILED) << std::strerror(errno);
   header_ = static_cast<Header*>(memory);
-  cells_ = reinterpret_cast<Cell*>(static_cast<char*>(memory) + kHeaderBytes);
+  slots_ = reinterpret_cast<MetricSlot*>(static_cast<char*>(memory) + kHeaderBytes);
 }
 
 MetricsPage::MetricsPage(int num_devices) : num_devices_(num_devices) {
@@ -176,7 +176,7 @@ internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device)
       scale *= label.domain->values.size();
     }
     TESSERA_CHECK_EQ(next_label, labels.size()) << row.info->name;
-    return {cells_ + row.begin + index * row.stride * kPageStripes, row.stride, kPageStripes};
+    return {slots_ + row.begin + index * row.stride * kPageStripes, row.stride, kPageStripes};
   }
   TESSERA_CHECK(false) << InfoOf(metric).name << " is not a metric of executors";
   return {};
@@ -202,7 +202,7 @@ Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
   return {SeriesAt(metric, labels, device), InfoOf(metric).buckets};
 }
 
-// Turns cells back into samples with labels. SeriesAt computes the index of a series from its label
+// Turns slots back into samples with labels. SeriesAt computes the index of a series from its label
 // values; this function computes the label values from the index. Most series of a page are never
 // used, so those at 0 are left out, with two exceptions: gauges of devices, and counters that an
 // alert watches.
@@ -210,7 +210,7 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
   for (const PageRow& row : Layout(num_devices_).rows) {
     const MetricInfo& info = *row.info;
     for (size_t s = 0; s < row.NumSeries(num_devices_); ++s) {
-      const internal::Series series{cells_ + row.begin + s * row.stride * kPageStripes, row.stride,
+      const internal::Series series{slots_ + row.begin + s * row.stride * kPageStripes, row.stride,
                                     kPageStripes};
       const std::string device =
           absl::StrCat(first_device + static_cast<int>(s / row.series_per_device));
@@ -255,9 +255,9 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
 void MetricsPage::ResetGauges() {
   for (const PageRow& row : Layout(num_devices_).rows) {
     if (row.info->type != MetricType::kGauge) continue;
-    const size_t cells = row.NumSeries(num_devices_) * row.stride * kPageStripes;
-    for (size_t c = 0; c < cells; ++c) {
-      cells_[row.begin + c].store(0, std::memory_order_relaxed);
+    const size_t slots = row.NumSeries(num_devices_) * row.stride * kPageStripes;
+    for (size_t c = 0; c < slots; ++c) {
+      slots_[row.begin + c].store(0, std::memory_order_relaxed);
     }
   }
 }

@@ -1,7 +1,7 @@
 // Keeps metrics in shared memory: an executor writes them, and its daemon can read them even when
 // the executor hangs or has died.
 //
-// The layout follows from the rows of base/metrics.def whose source is Executor. Each row has cells
+// The layout follows from the rows of base/metrics.def whose source is Executor. Each row has slots
 // for all its possible series, so nothing is allocated at run time. The daemon owns the memory and
 // keeps it when the executor is replaced by its next incarnation, so that counters never decrease.
 // It calls ResetGauges between two incarnations.
@@ -65,7 +65,7 @@ class MetricsPage {
   int num_devices_ = 0;
   size_t bytes_ = 0;
   Header* header_ = nullptr;
-  internal::Cell* cells_ = nullptr;
+  internal::MetricSlot* slots_ = nullptr;
 };
 
 }  // namespace tessera

@@ -243,7 +243,7 @@ void SettleAtEndOfRun(Client& client, const tessera::Array& array,
                       const std::shared_ptr<Outcome>& outcome) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
   if (!c->may_be_pending()) return outcome->Settle(absl::OkStatus());
-  outcome->StartWhenAsked([&client, run = RunAndArray(*c), outcome = outcome.get()] {
+  outcome->SetLazyStart([&client, run = RunAndArray(*c), outcome = outcome.get()] {
     // The task keeps the outcome alive. The code that asks for the outcome holds it as well, so the
     // plain pointer is valid here.
     auto settler = std::make_shared<Settler>(outcome->shared_from_this());

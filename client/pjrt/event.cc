@@ -9,7 +9,7 @@
 
 namespace tessera::pjrt {
 
-void Outcome::StartWhenAsked(std::function<void()> start) {
+void Outcome::SetLazyStart(std::function<void()> start) {
   {
     absl::MutexLock lock(&mu_);
     if (!asked_) {

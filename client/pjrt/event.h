@@ -29,7 +29,7 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
 
   // Sets the function that starts whatever will settle the outcome. `start` is called once: when
   // the outcome is first asked for, or at once if it has been asked for before. Call at most once.
-  void StartWhenAsked(std::function<void()> start) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetLazyStart(std::function<void()> start) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets the final status, wakes the threads that wait and runs the callbacks. Only the first call
   // has an effect.
   void Settle(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);

@@ -440,11 +440,11 @@ TEST(Elementwise, ReducePrecisionToNoMantissaMakesNanInfinite) {
 // ---- The recorded graphs. ----------------------------------------------------------------------
 
 // The value of a node. A bf16 is held as a float.
-using Cell = std::variant<bool, int32_t, uint32_t, int64_t, float, double>;
+using ScalarValue = std::variant<bool, int32_t, uint32_t, int64_t, float, double>;
 
 // Calls f with a C++ value of the dtype.
 template <class F>
-Cell WithType(DType d, F f) {
+ScalarValue WithType(DType d, F f) {
   switch (d) {
     case DType::kBool:
       return f(bool{});
@@ -460,8 +460,8 @@ Cell WithType(DType d, F f) {
       return f(float{});
   }
 }
-Cell CellOf(const Array& a, int64_t i) {
-  return WithType(a.dtype(), [&]<class T>(T) -> Cell {
+ScalarValue ScalarAt(const Array& a, int64_t i) {
+  return WithType(a.dtype(), [&]<class T>(T) -> ScalarValue {
     if constexpr (std::is_floating_point_v<T>) return static_cast<T>(a.At(i));
     if constexpr (!std::is_floating_point_v<T>) return static_cast<T>(a.IntAt(i));
   });
@@ -469,7 +469,7 @@ Cell CellOf(const Array& a, int64_t i) {
 
 // Computes one node that is a function of its arguments, all of the same C++ type T.
 template <class T>
-std::optional<Cell> Compute(ScalarPrim prim, const std::vector<T>& x) {
+std::optional<ScalarValue> Compute(ScalarPrim prim, const std::vector<T>& x) {
   namespace m = scalar::math;
 #define TESSERA_1(Name)                                              \
   if (prim == ScalarPrim::k##Name && x.size() == 1) {                \
@@ -497,25 +497,28 @@ std::optional<Cell> Compute(ScalarPrim prim, const std::vector<T>& x) {
 // Interprets one node of a graph, with scalar_math.h for the primitives. `env` has the values of
 // the nodes before it. Returns nullopt if the node has arguments for which there is no such
 // primitive.
-std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
-                            const std::vector<Cell>& in) {
+std::optional<ScalarValue> RunNode(const ScalarNode& n, const std::vector<ScalarValue>& env,
+                                   const std::vector<ScalarValue>& in) {
   if (n.prim == ScalarPrim::kInput) return in[static_cast<size_t>(n.value)];
   if (n.prim == ScalarPrim::kConstant)
-    return WithType(n.dtype, [&]<class T>(T) -> Cell {
+    return WithType(n.dtype, [&]<class T>(T) -> ScalarValue {
       return std::is_floating_point_v<T> ? static_cast<T>(n.value) : static_cast<T>(n.int_value);
     });
   if (n.prim == ScalarPrim::kSelect)
     return env[std::get<bool>(env[n.args[0]]) ? n.args[1] : n.args[2]];
   return std::visit(
-      [&]<class T>(T first) -> std::optional<Cell> {
+      [&]<class T>(T first) -> std::optional<ScalarValue> {
         if (n.prim == ScalarPrim::kConvert) {
-          const Cell to = WithType(
-              n.dtype, [&]<class To>(To) -> Cell { return scalar::math::Convert<To>(first); });
-          return n.dtype == DType::kBF16 ? Cell(Bf16ToFloat(FloatToBf16(std::get<float>(to)))) : to;
+          const ScalarValue to = WithType(n.dtype, [&]<class To>(To) -> ScalarValue {
+            return scalar::math::Convert<To>(first);
+          });
+          return n.dtype == DType::kBF16
+                     ? ScalarValue(Bf16ToFloat(FloatToBf16(std::get<float>(to))))
+                     : to;
         }
         if (n.prim == ScalarPrim::kBitcast) {
-          std::optional<Cell> out;
-          WithType(n.dtype, [&]<class To>(To) -> Cell {
+          std::optional<ScalarValue> out;
+          WithType(n.dtype, [&]<class To>(To) -> ScalarValue {
             if constexpr (sizeof(To) == sizeof(T)) out = std::bit_cast<To>(first);
             return {};
           });
@@ -529,9 +532,10 @@ std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
         if constexpr (std::is_same_v<T, bool>) {
           // Compute as integers, because vector<bool> hands out proxies.
           const std::vector<int32_t> wide(args.begin(), args.end());
-          if (n.prim == ScalarPrim::kNot) return Cell(!args[0]);
-          std::optional<Cell> c = Compute<int32_t>(n.prim, wide);
-          if (c && std::holds_alternative<int32_t>(*c)) return Cell(std::get<int32_t>(*c) != 0);
+          if (n.prim == ScalarPrim::kNot) return ScalarValue(!args[0]);
+          std::optional<ScalarValue> c = Compute<int32_t>(n.prim, wide);
+          if (c && std::holds_alternative<int32_t>(*c))
+            return ScalarValue(std::get<int32_t>(*c) != 0);
           return c;
         } else {
           return Compute<T>(n.prim, args);
@@ -540,28 +544,28 @@ std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
       env[n.args[0]]);
 }
 
-std::vector<Cell> RunGraph(const ScalarGraph& g, const std::vector<Cell>& in) {
-  std::vector<Cell> env;
+std::vector<ScalarValue> RunGraph(const ScalarGraph& g, const std::vector<ScalarValue>& in) {
+  std::vector<ScalarValue> env;
   for (const ScalarNode& n : g.nodes) {
-    const std::optional<Cell> value = RunNode(n, env, in);
+    const std::optional<ScalarValue> value = RunNode(n, env, in);
     if (!value) {
       ADD_FAILURE() << "cannot interpret " << std::string(ScalarPrimName(n.prim)) << " in\n"
                     << g.ToString();
-      return std::vector<Cell>(g.roots.size());
+      return std::vector<ScalarValue>(g.roots.size());
     }
     // The node states its dtype, and the value has that dtype.
     const bool typed =
-        WithType(n.dtype, []<class T>(T v) -> Cell { return v; }).index() == value->index();
+        WithType(n.dtype, []<class T>(T v) -> ScalarValue { return v; }).index() == value->index();
     EXPECT_TRUE(typed) << std::string(ScalarPrimName(n.prim)) << " is not "
                        << std::string(DTypeName(n.dtype));
     env.push_back(*value);
   }
-  std::vector<Cell> out;
+  std::vector<ScalarValue> out;
   for (int r : g.roots) out.push_back(env[r]);
   return out;
 }
 
-bool SameCell(const Cell& a, const Cell& b) {
+bool SameScalar(const ScalarValue& a, const ScalarValue& b) {
   if (a.index() != b.index()) return false;
   return std::visit(
       [&]<class T>(T x) {
@@ -638,11 +642,11 @@ TEST(Elementwise, EveryGraphComputesWhatTheEvaluatorDoes) {
         ASSERT_FALSE(g.nodes.empty());
         EXPECT_THAT(g.ToString(), HasSubstr("Input"));
         for (int64_t i = 0; i < 200; ++i) {
-          std::vector<Cell> cells;
-          for (const Array& a : in) cells.push_back(CellOf(a, i));
-          const std::vector<Cell> got = RunGraph(g, cells);
+          std::vector<ScalarValue> scalars;
+          for (const Array& a : in) scalars.push_back(ScalarAt(a, i));
+          const std::vector<ScalarValue> got = RunGraph(g, scalars);
           for (size_t k = 0; k < got.size(); ++k) {
-            ASSERT_TRUE(SameCell(got[k], CellOf(out[k], i)))
+            ASSERT_TRUE(SameScalar(got[k], ScalarAt(out[k], i)))
                 << std::string(def->name) << " on " << std::string(DTypeName(dtype)) << " element "
                 << i << "\n"
                 << g.ToString();

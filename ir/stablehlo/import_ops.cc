@@ -33,8 +33,8 @@ Results ImportSameName(const OpReader& op) {
   const OpDef* const def = FindOp(op.Name());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
-  constexpr int64_t kOpsOfParts = 40;  // for some functions of complex numbers
-  if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.ChargeOps(kOpsOfParts);
+  constexpr int64_t kOpsPerComplexFunction = 40;  // for some functions of complex numbers
+  if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.ChargeOps(kOpsPerComplexFunction);
   return {Elementwise(*def, op.in)};
 }
 // Imports an op on numbers, or as `of_booleans` if the operands are booleans. The ops of a

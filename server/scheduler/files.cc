@@ -25,8 +25,8 @@ std::string Machine::PathOf(const core::Caller& caller, const std::string& path)
   return s_.config.tenant_folders ? absl::StrCat(caller.tenant, "/", path) : path;
 }
 
-void Machine::AskForFile(uint64_t request, const Executor& executor, const std::string& path,
-                         std::shared_ptr<const LoadArrays> load) {
+void Machine::SendInspectFile(uint64_t request, const Executor& executor, const std::string& path,
+                              std::shared_ptr<const LoadArrays> load) {
   Send(executor, api::InspectFile{request, path});
   BeginWait(request, now_ + s_.config.result_wait_max, InspectWait{executor.name, std::move(load)});
 }
@@ -49,7 +49,7 @@ void Machine::On(const DescribeFile& e) {
     alive = alive || x.alive();
     if (able == nullptr && x.alive() && x.info.files) able = &x;
   }
-  if (able != nullptr) return AskForFile(e.request, *able, path, nullptr);
+  if (able != nullptr) return SendInspectFile(e.request, *able, path, nullptr);
   Answer(e.request,
          alive ? MakeError(ErrorKind::kFilesDisabled,
                            "files: no worker has a folder of files; start them with --files-dir")

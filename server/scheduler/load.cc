@@ -37,7 +37,7 @@ void Machine::On(const LoadArrays& e) {
     return Answer(e.request, Error(ErrorKind::kWorkerLost, "load: executor ", x.name, " of worker ",
                                    x.worker, " is lost; retry"));
   // The file's contents determine the types of the arrays.
-  AskForFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
+  SendInspectFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
 }
 
 // Starts the load, now that the contents of the file are known. Sessions, devices and bounds are

@@ -593,8 +593,8 @@ class Machine {
   std::string PathOf(const core::Caller& caller, const std::string& path) const;
   // Asks the executor for the contents of the file. The contents answer the request, or are loaded
   // if `load` is not null.
-  void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
-                  std::shared_ptr<const LoadArrays> load);
+  void SendInspectFile(uint64_t request, const Executor& executor, const std::string& path,
+                       std::shared_ptr<const LoadArrays> load);
   // ---- save.cc ----
   absl::Status CheckFilesDirectories(const std::vector<uint64_t>& arrays) const;
   absl::StatusOr<Save> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);

@@ -25,21 +25,21 @@ struct Accumulator {
   double real = 0;
   // The value of integers and bools, extended to 64 bits by their sign.
   uint64_t bits = 0;
-  Cell best = 0;  // the best element so far (argmax and argmin)
+  ScalarBits best = 0;  // the best element so far (argmax and argmin)
   int64_t best_index = -1;
 };
 
 template <class T>
-T ReadAs(Cell cell) {
+T ReadAs(ScalarBits bits) {
   T value;
-  std::memcpy(&value, &cell, sizeof value);
+  std::memcpy(&value, &bits, sizeof value);
   return value;
 }
 template <class T>
-Cell CellOf(T value) {
-  Cell cell = 0;
-  std::memcpy(&cell, &value, sizeof value);
-  return cell;
+ScalarBits BitsOf(T value) {
+  ScalarBits bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
 }
 
 template <class T>
@@ -76,12 +76,12 @@ void Start(ReduceKind kind, Accumulator* acc) {
 // wraparound, so that the result is rounded once, as in the reference evaluator. The first of equal
 // elements wins in an argmax or argmin, because elements come in order.
 template <class T>
-void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
-  const T value = ReadAs<T>(cell);
+void Fold(ReduceKind kind, ScalarBits bits, int64_t index, Accumulator* acc) {
+  const T value = ReadAs<T>(bits);
   if (IsArgReduction(kind)) {
     if (acc->best_index < 0 ||
         Replaces<T>(kind == ReduceKind::kArgMax, ReadAs<T>(acc->best), value)) {
-      acc->best = cell;
+      acc->best = bits;
       acc->best_index = index;
     }
     return;
@@ -105,18 +105,18 @@ void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
 }
 
 template <class T>
-Cell ResultOf(const Node& node, const Accumulator& acc) {
+ScalarBits ResultOf(const Node& node, const Accumulator& acc) {
   if (IsArgReduction(node.reduce))
-    return node.dtype == DType::kS32 ? CellOf(static_cast<int32_t>(acc.best_index))
-                                     : CellOf(acc.best_index);
-  if constexpr (std::is_floating_point_v<T>) return CellOf(static_cast<T>(acc.real));
-  return CellOf(static_cast<T>(acc.bits));
+    return node.dtype == DType::kS32 ? BitsOf(static_cast<int32_t>(acc.best_index))
+                                     : BitsOf(acc.best_index);
+  if constexpr (std::is_floating_point_v<T>) return BitsOf(static_cast<T>(acc.real));
+  return BitsOf(static_cast<T>(acc.bits));
 }
 
 struct Reduction {
   void (*start)(ReduceKind, Accumulator*) = nullptr;
-  void (*fold)(ReduceKind, Cell, int64_t, Accumulator*) = nullptr;
-  Cell (*result)(const Node&, const Accumulator&) = nullptr;
+  void (*fold)(ReduceKind, ScalarBits, int64_t, Accumulator*) = nullptr;
+  ScalarBits (*result)(const Node&, const Accumulator&) = nullptr;
 };
 Reduction ReductionOf(DType operand) {
   Reduction reduction;
@@ -205,10 +205,10 @@ class Interpreter {
     });
     return number;
   }
-  static Cell Load(const void* from, int64_t width) {
-    Cell cell = 0;
-    std::memcpy(&cell, from, width);
-    return cell;
+  static ScalarBits Load(const void* from, int64_t width) {
+    ScalarBits bits = 0;
+    std::memcpy(&bits, from, width);
+    return bits;
   }
 
   int64_t ElementIndex(const Access& access) {
@@ -227,20 +227,20 @@ class Interpreter {
       }
   }
 
-  Cell ValueOf(size_t i) {
+  ScalarBits ValueOf(size_t i) {
     const Node& node = kernel_.nodes[i];
     switch (node.kind) {
       case Node::Kind::kLoad: {
         const int64_t width = ir::ByteWidth(node.dtype);
-        const Cell cell =
+        const ScalarBits bits =
             Load(static_cast<const char*>(buffers_[node.param]) + ElementIndex(node.access) * width,
                  width);
-        return node.dtype == DType::kBool ? Cell{cell != 0} : cell;
+        return node.dtype == DType::kBool ? ScalarBits{bits != 0} : bits;
       }
       case Node::Kind::kIndex: {
         const int64_t value = ElementIndex(node.access);
-        return ir::ByteWidth(node.dtype) == 8 ? CellOf(value)
-                                              : CellOf(static_cast<uint32_t>(value));
+        return ir::ByteWidth(node.dtype) == 8 ? BitsOf(value)
+                                              : BitsOf(static_cast<uint32_t>(value));
       }
       case Node::Kind::kReduce:
         return reductions_[i].result(node, accumulators_[i]);
@@ -248,14 +248,14 @@ class Interpreter {
         break;
     }
     if (node.prim == ScalarPrim::kConstant) return ConstantOf(node);
-    Cell args[3] = {};
+    ScalarBits args[3] = {};
     for (size_t a = 0; a < node.args.size(); ++a) args[a] = values_[node.args[a]];
     return fns_[i](args);
   }
 
-  static Cell ConstantOf(const Node& node) {
-    if (node.dtype == DType::kF32) return CellOf(static_cast<float>(node.value));
-    if (node.dtype == DType::kF64) return CellOf(node.value);
+  static ScalarBits ConstantOf(const Node& node) {
+    if (node.dtype == DType::kF32) return BitsOf(static_cast<float>(node.value));
+    if (node.dtype == DType::kF64) return BitsOf(node.value);
     return Load(&node.int_value, ir::ByteWidth(node.dtype));  // the low bytes come first in memory
   }
 
@@ -280,7 +280,7 @@ class Interpreter {
   const Kernel& kernel_;
   const absl::Span<void* const> buffers_;
   const std::vector<Level> levels_;
-  std::vector<Cell> values_;
+  std::vector<ScalarBits> values_;
   ir::Dims index_;
   std::vector<ScalarFn> fns_;
   std::vector<Reduction> reductions_;

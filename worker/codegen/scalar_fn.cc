@@ -1,4 +1,4 @@
-// FindScalarFn: wraps each function of ir/scalar_math.h, for each dtype, into one on cells of 8
+// FindScalarFn: wraps each function of ir/scalar_math.h, for each dtype, into one on words of 8
 // bytes. The interpreter looks a function up once per node. Verify (kernel_verify.cc) asks whether
 // there is one, which makes scalar_math.h the only place that says which dtypes a primitive takes.
 #include "worker/codegen/scalar_fn.h"
@@ -19,20 +19,20 @@ namespace scalar = ir::scalar;
 namespace math = ir::scalar::math;
 
 template <DType kD>
-ir::ComputeType<kD> Get(Cell cell) {
+ir::ComputeType<kD> Get(ScalarBits bits) {
   ir::StorageType<kD> stored;
-  std::memcpy(&stored, &cell, sizeof stored);
+  std::memcpy(&stored, &bits, sizeof stored);
   return ir::Element<kD>::Load(stored);
 }
 template <class T>
-Cell CellOf(T stored) {
-  Cell cell = 0;
-  std::memcpy(&cell, &stored, sizeof stored);
-  return cell;
+ScalarBits BitsOf(T stored) {
+  ScalarBits bits = 0;
+  std::memcpy(&bits, &stored, sizeof stored);
+  return bits;
 }
 template <DType kD>
-Cell Put(ir::ComputeType<kD> value) {
-  return CellOf(ir::Element<kD>::Store(value));
+ScalarBits Put(ir::ComputeType<kD> value) {
+  return BitsOf(ir::Element<kD>::Store(value));
 }
 
 // Returns null unless scalar_math.h defines the primitive for exactly the type T.
@@ -41,15 +41,17 @@ ScalarFn FindSameType(ScalarPrim prim) {
   using T = ir::ComputeType<kD>;
   switch (prim) {
 #define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
-#define TESSERA_kUnary(name)                                                      \
-  case ScalarPrim::k##name:                                                       \
-    if constexpr (requires(T x) { math::name<T>(x); })                            \
-      return [](const Cell* a) { return Put<kD>(math::name<T>(Get<kD>(a[0]))); }; \
+#define TESSERA_kUnary(name)                                                            \
+  case ScalarPrim::k##name:                                                             \
+    if constexpr (requires(T x) { math::name<T>(x); })                                  \
+      return [](const ScalarBits* a) { return Put<kD>(math::name<T>(Get<kD>(a[0]))); }; \
     break;
-#define TESSERA_kBinary(name)                                                                    \
-  case ScalarPrim::k##name:                                                                      \
-    if constexpr (requires(T x) { math::name<T>(x, x); })                                        \
-      return [](const Cell* a) { return Put<kD>(math::name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); }; \
+#define TESSERA_kBinary(name)                                        \
+  case ScalarPrim::k##name:                                          \
+    if constexpr (requires(T x) { math::name<T>(x, x); })            \
+      return [](const ScalarBits* a) {                               \
+        return Put<kD>(math::name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); \
+      };                                                             \
     break;
 #define TESSERA_kLeaf(name)
 #define TESSERA_kNot(name)
@@ -63,7 +65,7 @@ ScalarFn FindSameType(ScalarPrim prim) {
 #undef TESSERA_kCompare
     case ScalarPrim::kNot:
       if constexpr (std::is_integral_v<T>)
-        return [](const Cell* a) { return Put<kD>(math::Not(Get<kD>(a[0]))); };
+        return [](const ScalarBits* a) { return Put<kD>(math::Not(Get<kD>(a[0]))); };
       break;
     default:
       break;
@@ -80,13 +82,14 @@ ScalarFn FindPredicate(ScalarPrim prim) {
 #define TESSERA_kBinary(name)
 #define TESSERA_kCompare(name)                                               \
   case ScalarPrim::k##name:                                                  \
-    return [](const Cell* a) {                                               \
+    return [](const ScalarBits* a) {                                         \
       return Put<DType::kBool>(math::name<T>(Get<kD>(a[0]), Get<kD>(a[1]))); \
     };
 #include "worker/codegen/scalar_prims.def"
     case ScalarPrim::kIsFinite:
       if constexpr (std::is_floating_point_v<T>)
-        return [](const Cell* a) { return Put<DType::kBool>(math::IsFinite<T>(Get<kD>(a[0]))); };
+        return
+            [](const ScalarBits* a) { return Put<DType::kBool>(math::IsFinite<T>(Get<kD>(a[0]))); };
       break;
     default:
       break;
@@ -100,13 +103,13 @@ ScalarFn FindCast(ScalarPrim prim) {
   using To = ir::ComputeType<kTo>;
   if (prim == ScalarPrim::kConvert) {
     if constexpr (std::is_same_v<From, double> && std::is_floating_point_v<To>)
-      return [](const Cell* a) { return CellOf(ir::StoreDouble<kTo>(Get<kFrom>(a[0]))); };
+      return [](const ScalarBits* a) { return BitsOf(ir::StoreDouble<kTo>(Get<kFrom>(a[0]))); };
     else
-      return [](const Cell* a) { return Put<kTo>(math::Convert<To>(Get<kFrom>(a[0]))); };
+      return [](const ScalarBits* a) { return Put<kTo>(math::Convert<To>(Get<kFrom>(a[0]))); };
   }
   constexpr bool kSameWidth = kFrom != DType::kBool && kTo != DType::kBool &&
                               sizeof(ir::StorageType<kFrom>) == sizeof(ir::StorageType<kTo>);
-  if constexpr (kSameWidth) return [](const Cell* a) { return a[0]; };
+  if constexpr (kSameWidth) return [](const ScalarBits* a) { return a[0]; };
   return nullptr;
 }
 
@@ -125,7 +128,7 @@ ScalarFn FindScalarFn(ScalarPrim prim, DType operand, DType result) {
   }
   if (result != (info.gives_bool() ? DType::kBool : operand)) return nullptr;
   if (prim == ScalarPrim::kSelect)
-    return [](const Cell* a) { return Get<DType::kBool>(a[0]) ? a[1] : a[2]; };
+    return [](const ScalarBits* a) { return Get<DType::kBool>(a[0]) ? a[1] : a[2]; };
   if (ir::ComputeDType(operand) != operand) return nullptr;
   scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kD>(ir::DTypeTag<kD>) {
     fn = info.gives_bool() ? FindPredicate<kD>(prim) : FindSameType<kD>(prim);

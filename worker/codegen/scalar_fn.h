@@ -9,8 +9,8 @@
 namespace tessera::worker::codegen {
 
 // One element of any dtype of at most 8 bytes: its bytes in memory order, then zeros.
-using Cell = uint64_t;
-using ScalarFn = Cell (*)(const Cell* args);
+using ScalarBits = uint64_t;
+using ScalarFn = ScalarBits (*)(const ScalarBits* args);
 
 // Returns the function of a primitive, or null if the primitive is not defined for these dtypes.
 // `operand` is the dtype of every argument except the predicate of Select.
