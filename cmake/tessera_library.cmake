@@ -1,7 +1,7 @@
 # Functions that define Tessera's targets, and the table that says which folder may depend on which.
 #
 #   tessera_library(NAME tessera_ir SRCS a.cc DEPS tessera_base absl::span [HDRS a.h])
-#   tessera_test(NAME a_test SRCS a_test.cc DEPS tessera_ir [TIMEOUT 300] [LABELS slow] [ALONE])
+#   tessera_test(NAME a_test SRCS a_test.cc DEPS tessera_ir [TIMEOUT 300] [LABELS slow] [ALONE [OWN_MAIN]])
 #   tessera_binary(NAME tessera_server SRCS main.cc DEPS ... [OUTPUT tessera-server])
 #   tessera_fuzz(NAME parse_fuzz SRCS parse_fuzz.cc DEPS tessera_ir CORPUS tests/fuzz/parse)
 #
@@ -10,7 +10,8 @@
 # DEPS are public. Files are relative to the folder, as usual.
 #
 # The tests of a folder share one executable, FOLDER_tests, but each test is run by itself. A test that is ALONE has an
-# executable of its own. It needs one if it has its own main() or compile definitions, or if other tests start it.
+# executable of its own. It needs one if it has its own main() (OWN_MAIN) or compile definitions, or if other tests start
+# it.
 
 # The layer of each top folder. A folder may use its own targets and those of lower layers. Folders
 # of the same layer never use each other.
@@ -220,7 +221,8 @@ endfunction()
 
 # Like add_test(), but requires TIMEOUT. A test that takes more than TIMEOUT seconds on an idle machine is hanging.
 # CTest ends the test only after three times TIMEOUT: it measures elapsed time, which is longer if the test runs beside
-# other work. Tests are started by a program that can write down how long each test took (base/testing/timed.cc).
+# other work. Tests are started by a program that can write down how long each test took (base/testing/timed.cc). A
+# test that skips all of its cases exits with 77.
 function(tessera_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;WORKING_DIRECTORY" "COMMAND")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_TIMEOUT OR NOT ARG_COMMAND)
@@ -249,7 +251,7 @@ function(tessera_add_test)
            WORKING_DIRECTORY ${ARG_WORKING_DIRECTORY})
   # Long tests start first, so that short tests run at the same time.
   math(EXPR elapsed_max "3 * ${ARG_TIMEOUT}")
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${elapsed_max} COST ${ARG_TIMEOUT})
+  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${elapsed_max} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
 
 # Sets `out` to the executable that holds the tests of this folder. It is linked once, and its files may share
@@ -260,20 +262,26 @@ function(_tessera_suite out)
   if(NOT TARGET ${suite})
     add_executable(${suite})
     _tessera_setup_test(${suite} "")
+    _tessera_use_test_main(${suite})
     _tessera_unity(${suite})
   endif()
   set(${out} ${suite} PARENT_SCOPE)
+endfunction()
+
+# Links the main() of tests into the target.
+function(_tessera_use_test_main name)
+  if(NOT TARGET tessera_test_main)
+    add_library(tessera_test_main STATIC ${PROJECT_SOURCE_DIR}/base/testing/test_main.cc)
+    _tessera_setup(tessera_test_main library "GTest::gmock;GTest::gtest")
+  endif()
+  target_link_libraries(${name} PRIVATE tessera_test_main)
 endfunction()
 
 # Sets the options that all executables with tests have in common.
 function(_tessera_setup_test name deps)
   _tessera_setup(${name} test "${deps}")
   _tessera_compile_as_test(${name})
-  if(NOT TARGET tessera_test_main)
-    add_library(tessera_test_main STATIC ${PROJECT_SOURCE_DIR}/base/testing/test_main.cc)
-    _tessera_setup(tessera_test_main library "GTest::gmock;GTest::gtest")
-  endif()
-  target_link_libraries(${name} PRIVATE tessera_test_main GTest::gmock Threads::Threads)
+  target_link_libraries(${name} PRIVATE GTest::gmock Threads::Threads)
   _tessera_use_pch(${name} tessera_pch_test)
 endfunction()
 
@@ -294,7 +302,7 @@ endfunction()
 add_custom_target(memory_tests)
 
 function(tessera_test)
-  cmake_parse_arguments(PARSE_ARGV 0 ARG "ALONE" "NAME;TIMEOUT" "SRCS;DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "ALONE;OWN_MAIN" "NAME;TIMEOUT" "SRCS;DEPS;LABELS")
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tessera_test(${ARG_NAME}): unknown ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -308,6 +316,9 @@ function(tessera_test)
   if(ARG_ALONE)
     add_executable(${ARG_NAME} ${ARG_SRCS})
     _tessera_setup_test(${ARG_NAME} "${ARG_DEPS}")
+    if(NOT ARG_OWN_MAIN)
+      _tessera_use_test_main(${ARG_NAME})
+    endif()
     set(command ${ARG_NAME})
   else()
     _tessera_suite(suite)
@@ -352,7 +363,7 @@ function(tessera_test)
   # Under a sanitizer, a test spends a quarter of its time on recording the stacks of allocations, so only a few frames
   # are recorded. The leak check of clang 14 has a bug: if thread-local storage of a library begins 16 bytes after a
   # page, the check takes the bytes before it for a header and ends the process. So it is told to skip that storage.
-  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}"
                        ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6:intercept_tls_get_addr=0)
 endfunction()
 

@@ -1,8 +1,8 @@
 """Trains several small networks in Equinox, side by side. examples/equinox_mlp.cc is the same program in C++, line
 by line, and its losses agree with the losses of this program. To run it:
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2 equinox==0.13.8 optax==0.2.8
-  .venv/bin/python examples/equinox_mlp.py --losses-out examples/data/equinox_mlp_losses.txt
+  scripts/jax_venv
+  build/jax-venv/bin/python examples/equinox_mlp.py --losses-out examples/data/equinox_mlp_losses.txt
 """
 import argparse
 import importlib.metadata

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the acceptance programs in JAX and records what they answer.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
-  .venv/bin/python scripts/record_acceptance.py
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_acceptance.py
 
 Each function below is a program that a user of JAX would write. tests/acceptance/acceptance_test.cc
 contains the same programs in C++ and compares their results with tests/acceptance/recorded.json: all

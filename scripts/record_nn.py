@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Records the results of jax.nn and Optax for the rows of tests/nn, whose test compares with them.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2 optax==0.2.8
-  .venv/bin/python scripts/record_nn.py [ROW ...]
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_nn.py [ROW ...]
 
 Writes tests/nn/recorded.jsonl: a line with the source, then a line for each row. The line of a row has its
 inputs, its results in f64 and in f32 (with jax_enable_x64 and without), and the derivatives in f64 of the

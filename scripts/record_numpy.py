@@ -2,8 +2,8 @@
 """Records the results of jax.numpy and jax.numpy.linalg for the rows of tests/numpy, whose test compares
 with them.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
-  .venv/bin/python scripts/record_numpy.py [ROW ...]
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_numpy.py [ROW ...]
 
 Writes tests/numpy/recorded.jsonl: a line with the source, then a line for each row. The line of a row has
 its inputs, its results with jax_enable_x64 and without, and the derivatives in f64 of the sum of its real

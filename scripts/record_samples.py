@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Records what JAX computes for every op sample, for tests/ops to compare with.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
-  .venv/bin/python scripts/record_samples.py build/dev/bin/dump_samples [family ...] [--folder F]
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_samples.py build/dev/bin/dump_samples [family ...] [--folder F]
 
 Reads the samples that dump_samples prints, evaluates each with jax.lax on CPU devices and writes
-tests/ops/recorded/<family>.jsonl (or F's): a line with the source of the values, then one line a sample with
-its digest and the exact bytes of every result on every lane. The tests read only these files.
+tests/ops/recorded/<family>.jsonl (or the file of that name in F): a line with the source of the values, then a line for
+each sample with its digest and the exact bytes of every result on every lane. The tests read only these files.
 """
 import argparse
 import contextlib
@@ -501,9 +501,10 @@ def branches(program):
 
 
 def evaluate_program(sample):
-    """Evaluates a program op by op. If XLA compiles ops together, it keeps digits that bf16 would round away, and rounds
-    a product and the sum that contains it only once. So each op that rounds is in a branch of a conditional of its own,
-    because XLA does not fuse across branches. This takes a third of the time that one program for each op would take."""
+    """Evaluates a program op by op. If XLA compiles ops together, it keeps digits that bf16 would round away, and
+    rounds a product and the sum that contains it only once. So each op that rounds is in a branch of a conditional of
+    its own, because XLA does not fuse across branches. This takes a third of the time that one program for each op
+    would take."""
     program = sample["function"]["ops"][0]["regions"][0]
     types = [(t["shape"], DTYPES[t["dtype"]]) for t in program["types"]]
     args = [jnp.asarray(array(o, o["lanes"][0])) for o in sample["operands"]]
@@ -616,7 +617,7 @@ def main():
                         running.write_text(sample["digest"])
                         text = json.dumps(record(sample), separators=(",", ":"))
                     print(text, file=file)
-                except Exception as e:  # Makes the run fail at the end; a row that JAX may refuse says so itself.
+                except Exception as e:  # makes the run fail at the end; a row that JAX may refuse says so
                     why = str(e).splitlines()[0]
                     failures.append(f"{sample['sample']}: {type(e).__name__}: {why}")
         running.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the JAX programs of docs/seeds and records what they print.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2 equinox==0.13.8
-  .venv/bin/python scripts/record_seeds.py           # writes examples/seeds/recorded.json
-  .venv/bin/python scripts/record_seeds.py --check   # compares with it
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_seeds.py           # writes examples/seeds/recorded.json
+  build/jax-venv/bin/python scripts/record_seeds.py --check   # compares with it
 
 The pages show parts of the programs and of what is recorded; examples/seeds/pages_test.py compares.
 """

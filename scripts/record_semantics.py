@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the programs of tests/semantics in an installed JAX and records what they answer.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
-  .venv/bin/python scripts/record_semantics.py build/dev/bin/dump_semantics [ROW ...]
-  .venv/bin/python scripts/record_semantics.py build/dev/bin/dump_semantics --check [ROW ...]
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_semantics.py build/dev/bin/dump_semantics [ROW ...]
+  build/jax-venv/bin/python scripts/record_semantics.py build/dev/bin/dump_semantics --check [ROW ...]
 
 Writes tests/semantics/recorded.jsonl, with one line for each row. The line has the dtype, shape, weak type,
 sharding and elements of each result, or the text of the types if the program asks for types. For an error

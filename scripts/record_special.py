@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Records the results of JAX for the special functions of tests/special, whose test compares with them.
 
-  python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
-  .venv/bin/python scripts/record_special.py build/dev/bin/dump_special [ROW ...]
+  scripts/jax_venv
+  build/jax-venv/bin/python scripts/record_special.py build/dev/bin/dump_special [ROW ...]
 
 Writes tests/special/recorded.jsonl: a line with the source, then a line for each row. The line of a row has
 the exact bytes of its points, of the values in f64 and f32 (both at the points rounded to f32), and of the

@@ -203,6 +203,7 @@ class TimesTest(unittest.TestCase):
             return test_times.over_budget(self.tables["Step"], [test_times.Took("dev: build", cpu, 0)])
         self.assertEqual(over(1200), [])
         self.assertEqual(over(1300), [("dev: build", 1000, 1300)])
+        self.assertEqual(test_times.over_budget(self.tables["Step"], []), [("dev: build", 1000, None)])
 
     def test_the_page_itself_is_read(self):
         with open(test_times.PAGE, encoding="utf-8") as page:

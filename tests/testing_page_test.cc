@@ -36,6 +36,7 @@ std::string ReadText(const fs::path& path) {
 // The properties of one test, as the files of the build folder describe it.
 struct KnownTest {
   bool has_timeout = false;
+  bool passes_by_text = false;  // has PASS_REGULAR_EXPRESSION
   std::set<std::string> labels;
 };
 
@@ -50,6 +51,7 @@ void ReadCTestFile(const std::string& text, std::map<std::string, KnownTest>* te
     const std::string rest = it->str(3);
     if (it->str(1) == "add_test") continue;
     if (std::regex_search(rest, *timeout)) test.has_timeout = true;
+    if (absl::StrContains(rest, " PASS_REGULAR_EXPRESSION ")) test.passes_by_text = true;
     std::smatch found;
     if (std::regex_search(rest, found, *labels)) {
       for (absl::string_view label : absl::StrSplit(found.str(1), ';', absl::SkipEmpty())) {
@@ -117,6 +119,11 @@ std::vector<std::string> PageFaults(const std::map<std::string, KnownTest>& test
     const std::string& name = entry.first;
     const KnownTest& test = entry.second;
     if (!test.has_timeout) faults.push_back(absl::StrCat(name, " has no TIMEOUT"));
+    if (test.passes_by_text) {
+      faults.push_back(absl::StrCat(name,
+                                    " has PASS_REGULAR_EXPRESSION, with which CTest ignores the "
+                                    "exit status of the program"));
+    }
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const PageRow& r) { return IsOf(r, name); });
     if (row == rows.end()) {
@@ -133,6 +140,11 @@ std::vector<std::string> PageFaults(const std::map<std::string, KnownTest>& test
     if (sanitized && !absl::StrContains(row->where, "sanitizers")) {
       faults.push_back(
           absl::StrCat(name, ": docs/testing.md does not say that it runs under sanitizers"));
+    }
+    if (!sanitized && absl::StrContains(row->where, "sanitizers")) {
+      faults.push_back(absl::StrCat(name,
+                                    ": docs/testing.md says that it runs under sanitizers, "
+                                    "but it has neither the label memory nor fuzz"));
     }
   }
   return faults;
@@ -151,18 +163,20 @@ TEST(TestingPage, HasARowForEveryTestAndATimeLimit) {
 TEST(TestingPage, HasARowForEveryScriptOfCheck) {
   const std::vector<PageRow> rows = RowsOf(ReadText(SourcePath("docs/testing.md")));
   const std::string script = ReadText(SourcePath("scripts/check"));
-  static const auto* const called =
-      new std::regex(R"re((?:^|\n|bare |-B )(?:bash )?((?:scripts|tests)/[a-z_/]+(?:\.py)?))re");
+  static const auto* const called = new std::regex(
+      R"re((?:^|\n|bare |-B |/bin )(?:bash )?((?:scripts|tests)/[a-z_/]+(?:\.py)?))re");
   int found = 0;
   for (std::sregex_iterator it(script.begin(), script.end(), *called), end; it != end; ++it) {
     const std::string name = it->str(1);
-    if (absl::StartsWith(name, "scripts/test") || name == "scripts/setup") continue;
+    if (absl::StartsWith(name, "scripts/test") || name == "scripts/setup" ||
+        name == "scripts/jax_venv")
+      continue;
     ++found;
     EXPECT_TRUE(
         std::any_of(rows.begin(), rows.end(), [&](const PageRow& row) { return IsOf(row, name); }))
         << name << " stands in no row of docs/testing.md";
   }
-  EXPECT_GT(found, 5);
+  EXPECT_GT(found, 15);
 }
 
 // Feeds a small table and single CTest lines to the comparison. Each line has at most one fault.
@@ -181,6 +195,9 @@ TEST(TestingPage, FaultsAreNamed) {
                      " TIMEOUT \"60\" X \"\")\n"),
               IsEmpty());
   EXPECT_THAT(faults("add_test(a_x \"p\")\n"), ElementsAre(HasSubstr("a_x has no TIMEOUT")));
+  EXPECT_THAT(faults("set_tests_properties(a_x PROPERTIES  PASS_REGULAR_EXPRESSION \"ok\" TIMEOUT "
+                     "\"60\")"),
+              ElementsAre(HasSubstr("ignores the exit status")));
   EXPECT_THAT(faults("set_tests_properties(d_x PROPERTIES  TIMEOUT \"60\")"),
               ElementsAre(HasSubstr("in no row")));
   EXPECT_THAT(faults("set_tests_properties(bb PROPERTIES  TIMEOUT \"60\")"),
@@ -193,6 +210,8 @@ TEST(TestingPage, FaultsAreNamed) {
               ElementsAre(HasSubstr("under sanitizers")));
   EXPECT_THAT(faults("set_tests_properties(m_x PROPERTIES  LABELS \"memory\" TIMEOUT \"60\")"),
               IsEmpty());
+  EXPECT_THAT(faults("set_tests_properties(m_x PROPERTIES  TIMEOUT \"60\")"),
+              ElementsAre(HasSubstr("neither the label memory nor fuzz")));
 }
 
 }  // namespace

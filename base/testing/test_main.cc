@@ -15,7 +15,7 @@ namespace tessera::testing {
 namespace {
 
 constexpr std::string_view kFlag = "--sources=";
-constexpr int kSkipped = 77;  // the SKIP_RETURN_CODE of our tests (cmake/tessera_library.cmake)
+constexpr int kSkipped = 77;  // tessera_add_test() tells CTest that this means "Skipped"
 
 std::vector<std::string> Split(std::string_view list, char separator) {
   std::vector<std::string> parts;

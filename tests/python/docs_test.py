@@ -1,8 +1,8 @@
 """Tests the docstrings of the Python packages, their examples, and the pages that are made from them: docs/python.md
 and docs/python_jax.md. Tests the table of variables in docs/jax.md.
 
-Each example is run on real daemons, in a namespace with np, tessera and a client. Its output is compared with the
-comments behind its prints, in which "..." stands for any text.
+Each example is run on real daemons, in a namespace with np, tessera and a client. The output is compared with the
+comments behind the prints of the example, in which "..." stands for any text.
 """
 import contextlib
 import importlib.util

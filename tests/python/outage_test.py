@@ -21,7 +21,7 @@ PATIENCE = 60
 
 
 def pass_time(seconds):
-    """Waits. Nothing happens in this time that a test could wait for instead."""
+    """Waits for `seconds`. No event happens in this time that a test could wait for instead."""
     threading.Event().wait(seconds)
 
 

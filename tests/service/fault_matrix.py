@@ -82,10 +82,10 @@ class Row:
 SERVICE = "tests/service/service_"
 ROWS = [
     Row(1, "executor SIGKILL in a collective", "kill -9, four times",
-        "told in 2 s, next run and peers in 3 s",
+        "reported in 2 s; the next run and the peers work in 3 s",
         program(SERVICE + "faults_test", "FaultsTest.EitherExecutorMayBeKilledAgainAndAgain"),
         r"told after ([\d.e-]+) s"),
-    Row(2, "daemon SIGKILL", "kill -9", "told in 2 s, its children gone in 1 s",
+    Row(2, "daemon SIGKILL", "kill -9", "reported in 2 s; the daemon's children are gone in 1 s",
         program(SERVICE + "faults_test", "FaultsTest.AKilledWorkerIsNamedAndTheOtherGoesOn"),
         r"told after ([\d.e-]+) s"),
     Row(3, "daemon SIGSTOP, later SIGCONT", "SIGSTOP", "away in 3 s, then back with its arrays, or lost",
@@ -96,7 +96,7 @@ ROWS = [
     Row(4, "executor stuck in a collective", "SIGSTOP", "verdict: watchdog (1.5 s) + 2 s",
         python("frozen_test.py", "FrozenTest.test_a_collective_that_somebody_is_stuck_in"),
         r"the verdict: ([\d.]+) s"),
-    Row(5, "NCCL's abort hangs", "fake NCCL", "another executor in 15 s, daemons are the same",
+    Row(5, "NCCL's abort hangs", "fake NCCL", "another executor is there in 15 s; the daemons stay",
         program(SERVICE + "gpu_test", "GpuTest.AnAbortThatHangsEndsTheExecutorsNotTheDaemons"),
         r"another executor is there after ([\d.e-]+) s"),
     Row(6, "members make different calls", "two ranks; frames of a raw peer",
@@ -112,8 +112,8 @@ ROWS = [
         python("frozen_test.py",
                "FrozenTest.test_a_partition_of_two_executors_is_told_and_costs_neither"),
         r"names both: ([\d.]+) s"),
-    Row(9, "one way, and flapping", "proxy that holds one way; a row of eight, seeded",
-        "as 7; all done in 10 s, nothing twice",
+    Row(9, "one way, and flapping", "proxy that holds one way; eight times in a row, seeded",
+        "as in row 7; all work is done in 10 s, none of it twice",
         python("frozen_test.py", "FrozenTest.test_so_does_one_of_what_the_worker_says",
                "FrozenTest.test_so_does_one_of_what_the_coordinator_says",
                "FrozenTest.test_a_link_that_flaps_loses_nothing_and_does_nothing_twice"),
@@ -122,27 +122,30 @@ ROWS = [
         python("frozen_test.py", "FrozenTest.test_a_slow_link_makes_nobody_silent"),
         r"slow link takes ([\d.]+) s"),
     Row(11, "connections that are cut", "proxy: resets, a cable pulled for 4 s",
-        "on from the committed offset: no more than what was under way twice",
+        "goes on from the committed offset; only bytes that were under way are sent twice",
         program(SERVICE + "transfer_test",
                 "TransferTest.ACutConnectionResendsOnlyBytesThatWereUnderWay",
                 "TransferTest.ATransferOutlivesACableThatWasPulledForAWhile"),
         r"sent twice: ([\d.e-]+) MiB", "MiB"),
-    Row(12, "bytes that change", "proxy", "noticed, sent again",
+    Row(12, "bytes that change", "proxy", "the change is noticed, and the bytes are sent again",
         program(SERVICE + "transfer_test",
                 "TransferTest.AByteThatChangesIsNoticedAndSentAgain")),
     Row(13, "coordinator SIGKILL", "kill -9, three times", "serves again in 3 s",
         python("outage_test.py", "OutageTest.test_with_a_state_folder_everything_goes_on"),
         r"serves again after ([\d.]+) s"),
-    Row(14, "coordinator killed before its reply", "kill -9 and the calls once more", "happens once",
+    Row(14, "coordinator killed before its reply", "kill -9 and the calls once more",
+        "each call takes effect once",
         python("outage_test.py",
                "OutageTest.test_a_call_that_is_repeated_after_a_restart_happens_once")),
-    Row(15, "two coordinators", "a second one on the same store", "the first commands nobody, and ends",
+    Row(15, "two coordinators", "a second one on the same store",
+        "the first coordinator commands nobody, and ends",
         python("disk_test.py", "DiskTest.test_who_is_taken_over_ends"),
         r"the first is refused after ([\d.]+) s"),
-    Row(16, "the coordinator's disk is full", "tmpfs of 8 MiB", "refused in 1 s (+ 2 s), back in 5 s",
+    Row(16, "the coordinator's disk is full", "tmpfs of 8 MiB",
+        "changes are refused in 1 s (+ 2 s), and taken again in 5 s",
         python("disk_test.py", "DiskTest.test_a_full_disk_refuses_changes_and_nothing_else"),
         r"(?:refused|taken again) after ([\d.]+) s"),
-    Row(17, "its disk is slow, or hangs", "fsync of 200 ms, and one that does not end (preload)",
+    Row(17, "the coordinator's disk is slow, or hangs", "fsync of 200 ms, and one that does not end (preload)",
         "40 calls share commits: 4 s; STORE_FAILED in 0.5 s + 2 s",
         python("disk_test.py", "DiskTest.test_a_slow_disk_delays_and_commits_share_it",
                "DiskTest.test_a_disk_that_does_not_answer_counts_as_one_that_fails"),
@@ -156,10 +159,11 @@ ROWS = [
                 "GraceTest.TheRunsOfAClientThatVanishesEndByKeepalive",
                 "GraceTest.TheRunsOfAClientThatSaysNothingEndByKeepalive"),
         r"the runs ended after ([\d.e-]+) s"),
-    Row(20, "more than a device holds", "an array too large", "refused, holders named",
+    Row(20, "more than a device holds", "an array too large",
+        "refused, with the names of the holders of the memory",
         program(SERVICE + "errors_test", "ErrorsTest.AnArrayBeyondTheMemory")),
-    Row(21, "coordinator out of memory", "control group of 512 MiB, eight who send 60 MiB at a time",
-        "nothing acknowledged is lost; serves again 3 s after the flood",
+    Row(21, "coordinator out of memory", "control group of 512 MiB, eight clients that send 60 MiB at a time",
+        "the coordinator loses nothing that it acknowledged, and serves again 3 s after the flood",
         python("limits_test.py", "LimitsTest.test_a_coordinator_with_little_memory_refuses_or_serves_"
                "again_as_it_was"), r"serves again ([\d.]+) s after"),
     Row(22, "malformed programs", "200 damaged texts", "INVALID_ARGUMENT with the place in 0.5 s",
@@ -171,16 +175,18 @@ ROWS = [
         program(SERVICE + "errors_test", "ErrorsTest.AMessageBeyondTheLimit",
                 "ErrorsTest.AProgramBeyondTheLimit")),
     Row(25, "idle, half-open, slow clients", "2,000 connections, readers that do not read",
-        "p99 < 2 times the honest one", python("abuse_test.py"), r"take ([\d.]+) times as long",
+        "p99 < 2 times that without them", python("abuse_test.py"), r"take ([\d.]+) times as long",
         "times"),
     Row(26, "misused tokens and tickets", "every method by every role",
-        "as its row says; revoked: refused in 5 s, streams cut in 30 s",
+        "each method admits the roles of its row; a revoked token is refused in 5 s, and its streams "
+        "are cut in 30 s",
         python("security_test.py"), r"a revoked token is refused after ([\d.]+) s"),
-    Row(27, "calls that come again", "proxy that cuts 40 answers", "happen once",
+    Row(27, "calls that come again", "proxy that cuts 40 answers", "each call takes effect once",
         program(SERVICE + "sessions_test", "GraceTest.CallsWhoseAnswersAreLostHappenOnce")),
     Row(28, "clocks that jump by an hour", "preload, one process at a time", "nothing is lost",
         python("clock_test.py")),
-    Row(29, "version skew", "programs of an earlier build (scripts/skew)", "both ways, 20 s", skew,
+    Row(29, "version skew", "programs of an earlier build (scripts/skew)",
+        "both builds work with each other; no wait over 20 s", skew,
         r"longest wait ([\d.]+) s"),
     Row(30, "rolling restart under load", "drain, stop and start of each process",
         "no failed operation; some client gets an answer in 20 s", python("rolling_test.py"),
@@ -192,19 +198,19 @@ ROWS = [
         python("crowd_test.py", "CrowdTest.test_clients_that_come_back_together"),
         r"are back after ([\d.]+) s"),
     Row(33, "file descriptors run out", "twice as many connections as descriptors; ulimit -n",
-        "who is connected is answered in 1 s, others once descriptors are free",
+        "connected clients are answered in 1 s, others once descriptors are free",
         python("limits_test.py", "LimitsTest.test_connections_beyond_the_descriptors_cost_those_that_"
                "are_there_nothing", "LimitsTest.test_daemons_open_as_many_files_as_they_may"),
         r"a call takes ([\d.]+) s at most"),
-    Row(34, "a GPU's context is lost", "fake driver", "told in 5 s; its executor ends, no other",
+    Row(34, "a GPU's context is lost", "fake driver", "reported in 5 s; only the executor of that GPU ends",
         program(SERVICE + "gpu_test", "GpuTest.ALostContextEndsItsExecutorAndNoOther"),
         r"told after ([\d.e-]+) s"),
     Row(35, "silent data corruption", "fake driver that flips a bit of what each kernel writes",
-        "its canary names it in interval (1 s) + 4 s",
+        "the GPU's canary names it in interval (1 s) + 4 s",
         program(SERVICE + "gpu_test", "GpuTest.AGpuThatComputesWronglyIsNamedByItsCanary"),
         r"told after ([\d.e-]+) s"),
     Row(36, "a file is cut short or damaged", "bytes cut off every 64 KiB, kill -9 while it is written",
-        "FILE_CORRUPT with its name; the older one is whole",
+        "FILE_CORRUPT with the name of the file; the older file is whole",
         python("files_test.py", "FilesTest.test_a_file_that_is_cut_or_damaged_is_refused_and_an_"
                "older_one_is_read", "KilledTest.test_a_save_that_is_killed_leaves_a_file_that_is_whole")),
     Row(37, "scrapers storm or hang", "50 scrapers, and one that never reads",
@@ -224,7 +230,7 @@ def run_round(row):
     took = time.monotonic() - start
     figures = [float(f) for f in re.findall(row.figure, done.stdout)] if row.figure else []
     skipped = re.search(r"\[  SKIPPED \]|skipped=\d|skipped: (.*)", done.stdout)
-    if done.returncode == 0 and skipped:
+    if done.returncode in (0, 77) and skipped:  # 77: all tests of the program were skipped
         raise MissingError("its case skips itself here")
     if "Running 0 tests" in done.stdout or "Ran 0 tests" in done.stdout:
         raise MissingError("its case is not there")
@@ -257,16 +263,22 @@ def run_row(row, rounds):
 
 PAGE = """# The faults that a cluster meets
 
-What breaks, what breaks it in the tests, what is promised then, and the worst that was measured, beside
-in how many of how many runs the promise held. Figures are those of a release build on a busy
-machine; "whole case" is a test's time with the start of its cluster, where the promise has no time. A
-row is made of tests on real processes, those of a GPU with a driver that stands for it.
+For operators, and for people who change code that handles faults. A row says what breaks, how the tests
+break it, and what is promised then. The last columns show the worst figure that was measured, and in how
+many of how many runs the promise held.
 
-`scripts/faults matrix` measures them all: 20 runs of a row whose run takes 10 s or less, else 3.
-`--only 4,13` takes some rows, `--page docs/faults.md` writes them here. `scripts/faults` has the
-promises to operators in the same form, [bounds](bounds.md) every bound of a wait,
-[operating](operating.md) what to do. `scripts/kill_loop` kills processes at random under load, and
-`scripts/soak` looks for what grows while nothing breaks.
+Generated by `scripts/faults matrix --page docs/faults.md`, which measures all rows: 20 runs of a row whose
+run takes at most 10 s, and 3 runs of each other row. With `--only 4,13` it measures these rows and keeps
+the figures of the others.
+
+The figures are those of a release build on a busy machine. If a promise has no time, "whole case" is the
+time of the longest run, with the start of its cluster. All rows are tests on real processes; tests of GPUs
+use a fake driver.
+
+`scripts/faults` without `matrix` measures the promises to operators in the same form.
+[bounds.md](bounds.md) lists the bound of every wait, and [operating.md](operating.md) says what to do.
+`scripts/kill_loop` kills processes at random under load, and `scripts/soak` looks for what grows while
+nothing breaks.
 
 """
 HEADINGS = ("#", "fault", "injector", "bound", "measured, worst", "passed")
@@ -291,9 +303,9 @@ def page(old, measured):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=None, help="of each row")
-    parser.add_argument("--only", metavar="N,N", help="these rows")
-    parser.add_argument("--page", type=pathlib.Path, help="to write what was measured to")
+    parser.add_argument("--rounds", type=int, default=None, help="number of rounds of each row")
+    parser.add_argument("--only", metavar="N,N", help="numbers of the rows to run")
+    parser.add_argument("--page", type=pathlib.Path, help="page to write the results to")
     flags = parser.parse_args()
     only = {int(n) for n in flags.only.split(",")} if flags.only else {r.number for r in ROWS}
     print(f"programs of {daemons.bin_dir()}", flush=True)

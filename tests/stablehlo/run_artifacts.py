@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the artifacts that dump_artifacts writes in the installed JAX.
 
-  .venv/bin/python tests/stablehlo/run_artifacts.py build/dev/bin/dump_artifacts
+  build/jax-venv/bin/python tests/stablehlo/run_artifacts.py build/dev/bin/dump_artifacts
 
 StableHLO's own deserializer reads and verifies every artifact. Artifacts with recorded values are
-compiled and run on the CPU, some on several devices. Their results must agree with those that JAX gave
+compiled and run on the CPU, some on several devices. The results must agree with those that JAX gave
 for the op itself, within the tolerance of the op's sample.
 """
 import argparse
@@ -158,8 +158,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dump_artifacts", type=pathlib.Path)
-    parser.add_argument("--only", default="", help="samples whose names begin so")
-    parser.add_argument("--every", type=int, default=1, help="one of so many of them runs")
+    parser.add_argument("--only", default="", help="run only samples whose names begin with this text")
+    parser.add_argument("--every", type=int, default=1, help="run only every N-th sample")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([arguments.dump_artifacts, folder, RECORDED], check=True)
