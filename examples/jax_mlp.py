@@ -1,4 +1,4 @@
-"""A small network in plain JAX, cut over all devices of the process. Nothing in this file knows about Tessera.
+"""A small network in plain JAX, cut over all devices of the process. No line of this file knows about Tessera.
 
   python examples/jax_mlp.py              on JAX's own devices
   scripts/try_jax examples/jax_mlp.py     on four CPU devices of a Tessera cluster inside the process

@@ -1,4 +1,4 @@
-"""What varies over an axis of the mesh, and what does not: docs/seeds/varying_axes.md."""
+"""Values that vary over an axis of the mesh, and values that do not: docs/seeds/varying_axes.md."""
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec as P

@@ -41,7 +41,7 @@ class ReadmeTest(unittest.TestCase):
 
     def test_its_scripts_exist_and_it_is_short(self):
         scripts = re.findall(r"^    (scripts/\w+)", README, re.M)
-        self.assertEqual(scripts, ["scripts/demo", "scripts/try_jax", "scripts/try_kill", "scripts/test"])
+        self.assertEqual(scripts, ["scripts/demo", "scripts/test", "scripts/try_jax", "scripts/try_kill"])
         for script in scripts:
             self.assertTrue(os.access(daemons.ROOT / script, os.X_OK), script)
         self.assertLessEqual(len(README.splitlines()), 120)
