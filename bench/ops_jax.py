@@ -230,8 +230,8 @@ def rows_of(n):
 
 
 def compared(n):
-    """Returns a function for each row whose results are not compared themselves. Its result is compared instead: the
-    product of the factors of a decomposition, because the factors are not unique."""
+    """Returns a function for each row whose results are not compared themselves. The result of the function is compared
+    instead: it is the product of the factors of a decomposition, because the factors are not unique."""
     rows = {
         "eigh": lambda r: (r[0], (r[1] * r[0]) @ r[1].T),
         "svd": lambda r: (r[1], (r[0] * r[1]) @ r[2]),

@@ -45,8 +45,8 @@ def difference(results, path):
 
 def serve(calls, compared=None):
     """Serves calls of jitted functions. `calls` maps a name to a function, its arguments and, if it needs one, a
-    function that makes the context to call it in. `compared` maps a name to a function of the call's results. What
-    that function returns is compared in place of the results."""
+    function that makes the context to call it in. `compared` maps a name to a function of the call's
+    results, and the result of that function is compared in place of the results."""
     import jax
 
     compiled = {}

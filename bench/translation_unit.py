@@ -4,8 +4,8 @@ examples/mlp.cc and examples/quickstart.cc, beside a unit that uses the standard
   python3 bench/translation_unit.py [--build FOLDER] [--rounds N] [--then FOLDER]...
 
 The flags are those of the build folder's compile_commands.json. The units take turns, and the fastest of each counts.
-`--then` gives a checkout of an earlier commit. Its examples/quickstart.cc is compiled too, with the headers of that
-checkout, and the ratio of the time of today's examples/mlp.cc to that time is printed.
+`--then` gives a checkout of an earlier commit. The script then compiles examples/quickstart.cc of that checkout too,
+with the headers of the checkout, and prints the ratio of the time of today's examples/mlp.cc to that time.
 """
 import argparse
 import json

@@ -2,7 +2,7 @@
 """Writes deploy/grafana/dashboards/*.json. The dashboards are described here, the JSON is generated.
 
     scripts/make_dashboards.py            writes the files
-    scripts/make_dashboards.py --check    says which differ from what would be written, and fails
+    scripts/make_dashboards.py --check    writes nothing; fails and names the files that it would change
 
 A dashboard has rows of panels. A panel has a title, a unit, queries with their legends, and a sentence that says which
 values are normal. tests/deploy parses every query and runs it against real daemons.
@@ -231,7 +231,7 @@ def overview():
     failed = f'tessera_operations_completed_total{{outcome="error",{TENANT}}}'
     return dashboard(
         "tessera-overview", "Tessera / Overview",
-        "Is it up, is it busy, who waits, what fails.", ["tenant", "worker"],
+        "Shows whether the cluster is up and busy, which operations wait, and which fail.", ["tenant", "worker"],
         ("Now",
          stat("Serving", "none", 'min(tessera_health{check="ready"})',
               "1 while a canary program has lately run on the devices; the health check answers "
@@ -247,8 +247,8 @@ def overview():
          stat("Failed", "percentunit",
               f"sum(rate({failed}[$__rate_interval])) / "
               f"(sum(rate({completed}[$__rate_interval])) > 0)",
-              "Share of the operations that ended in an error, users' own mistakes included; "
-              "cancelled ones are none. Empty while nothing ends.",
+              "Share of the operations that ended in an error. Users' own mistakes count, and cancelled "
+              "operations do not. Empty while nothing ends.",
               steps((None, GOOD), (0.01, WARN), (0.05, BAD)), decimals=2),
          stat("End to end, p99", "s",
               quantiles("tessera_operation_end_to_end_seconds", [], TENANT, at=(0.99,))[0][0],
@@ -270,7 +270,8 @@ def overview():
                "Operations accepted that have no place in the order yet.", stack=True),
          graph("Waiting, by reason", "none",
                [("sum by (reason) (tessera_queue_pending_reason)", "{{reason}}")],
-               "The same operations by the reason that GetOperation gives.", stack=True),
+               "Operations that have no place in the order yet, by the reason that GetOperation gives.",
+               stack=True),
          graph("Busy share of devices", "percentunit",
                [(f"sum by (worker) (rate(tessera_device_busy_seconds_total{{{WORKER}}}"
                  f"[$__rate_interval])) / count by (worker) "
@@ -283,7 +284,7 @@ def overview():
          graph("End to end", "s",
                quantiles("tessera_operation_end_to_end_seconds", [], TENANT),
                "Time from the acceptance of an operation until its end.")),
-        ("What fails",
+        ("Failures",
          table("Errors by reason", "none",
                "topk(10, sum by (tenant, reason) (increase(tessera_operations_completed_total"
                f'{{outcome!="ok",{TENANT}}}[$__range])))',
@@ -305,7 +306,7 @@ def one_run():
                 f"(sum by (program) ({count}) > 0)")
     return dashboard(
         "tessera-run", "Tessera / One run",
-        "Where the time of a program's steps goes. The 20 programs that use devices most have a "
+        "Shows where the time of a program's steps goes. The 20 programs that use devices most have a "
         "name of their own; the rest is `other`.", ["program", "tenant", "worker"],
         ("Steps",
          graph("Steps per second", "ops", [(f"sum by (program) ({count})", "{{program}}")],
@@ -369,7 +370,7 @@ def workers():
     rate = "[$__rate_interval]"
     return dashboard(
         "tessera-workers", "Tessera / Workers, devices and memory",
-        "Which machine is ill, and who has the memory.", ["worker"],
+        "Shows which machine is ill, and what uses the memory.", ["worker"],
         ("Workers",
          graph("Workers by state", "none", [("sum by (state) (tessera_workers)", "{{state}}")],
                "A worker is lost when it is silent for longer than its lease.", stack=True,
@@ -466,7 +467,7 @@ def collectives():
     rate = "[$__rate_interval]"
     return dashboard(
         "tessera-collectives", "Tessera / Collectives and dispatch",
-        "What devices exchange, and how fast a launch reaches them.", ["worker"],
+        "Shows what devices exchange, and how fast a launch reaches them.", ["worker"],
         ("Collectives",
          graph("Collectives per second", "ops",
                [(f"sum by (kind, backend) (rate(tessera_collective_seconds_count{{{WORKER}}}{rate}))",
@@ -573,7 +574,7 @@ def main():
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
     if "--check" in sys.argv and stale:
-        sys.exit(f"{', '.join(stale)}: not what scripts/make_dashboards.py writes; run it")
+        sys.exit(f"{', '.join(stale)}: differs from what scripts/make_dashboards.py writes; run it")
 
 
 if __name__ == "__main__":

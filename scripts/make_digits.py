@@ -3,8 +3,8 @@
 
     pip install scikit-learn && python3 scripts/make_digits.py examples/data/digits.txt
 
-One line an image: 64 pixels, row by row, each 0..16 as one letter of base 17 (0-9, a-g), a blank, and
-the digit. The file is committed; run this only to check it.
+Each line is an image: 64 pixels, row by row, each 0..16 as one letter of base 17 (0-9, a-g), then a blank and the
+digit. The file is committed; run this script only to check it.
 """
 import sys
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Deletes the rules of the ops one at a time and says what notices.
+"""Deletes the rules of the ops one at a time and says what notices each deletion.
 
   scripts/mutate_rules.py [build/mutations] [--ops PATTERN] [--rules jvp,batch] [--jobs N] [--list]
 
 A rule is a designated initialiser of an op (`.jvp = DotJvp`), an assignment in a family's constructor
 (`d.batch = BatchReduce;`), or an entry of an elementwise op's rules ({Chain<F>, Adjoints<G>, States}).
-Each is deleted from a copy of its file.  The constructor of a family may be in a header; then all files
-that define ops by it are compiled.  What does not compile is noticed by the compiler.  What does is
-linked into the tests of the ops, in a folder of its own, and must fail one of them by the op's name.
-The exit status is 1 when a deletion goes unnoticed; the tree and the build are not touched.
+Each rule is deleted from a copy of its file. The constructor of a family may be in a header; then all files that
+define ops by it are compiled. If the copy does not compile, the compiler has noticed the deletion. If the copy
+compiles, it is linked into the tests of the ops, in a folder of its own, and one of the tests must fail by the op's
+name. The exit status is 1 when a deletion goes unnoticed; the tree and the build are not touched.
 
-Slow (a compilation and a few links for each deletion): run it over the ops that changed.
+The script is slow (a compilation and a few links for each deletion), so run it only over the ops that changed.
 """
 import argparse
 import concurrent.futures
@@ -28,7 +28,7 @@ FIELDS = ("num_operands|regions|repeats_region|attrs|lowering|infer|factors|shar
           "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|rule_params|cost|"
           "fixed_sharding|scalar|index_map|eval|eval_shards|reduce|collective|family")
 AUTODIFF = ("jvp", "transpose", "varying")
-# The tests, with those that notice most mutations first. BY_OP are those whose cases are named for the ops.
+# The tests. The tests that notice most mutations come first. BY_OP has the tests whose cases are named for the ops.
 BY_OP = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test"]
 TESTS = [*BY_OP, "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_{file}_test",
          "ir_ops_data_movement_test",
@@ -136,7 +136,7 @@ class Build:
     """Compiles a changed file and links it before the library that contains the unchanged file. If the file is a
     header, compiles the files that define ops by it.
 
-    What this makes is put into a folder of the caller, so several threads may use one Build."""
+    The output is put into a folder of the caller, so several threads may use one Build."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -194,7 +194,8 @@ class Build:
         return (said.group(1) or said.group(2)) if said else error.group(1)
 
     def link(self, test, scratch):
-        """Links the test with the changed objects. Returns the command that runs it, or None if this build has no such test."""
+        """Links the test with the changed objects. Returns the command that runs it, or None if this build does not have
+        the test."""
         if test not in self.targets:
             return None
         with self.linking:

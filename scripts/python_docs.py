@@ -265,7 +265,7 @@ def _attributes_set_in(function):
 
 
 def parameters_of(signature):
-    """Returns the names of the parameters, those with stars with their stars."""
+    """Returns the names of the parameters, with the stars that precede them in the signature."""
     found = [a.arg for a in signature.posonlyargs + signature.args]
     found += [f"*{signature.vararg.arg}"] if signature.vararg else []
     found += [a.arg for a in signature.kwonlyargs]

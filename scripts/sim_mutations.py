@@ -3,14 +3,14 @@
 
   scripts/sim_mutations.py [build/mutations] [--only PATTERN] [--seeds 24] [--jobs N] [--list]
 
-A mutation replaces a piece of a file of server/scheduler or base; some take back the repair of a
-fault that was found once.  The changed file is compiled in a folder of its own and linked into
-tessera-sim, which runs a few seeds, and more if they notice nothing.  A broken promise, a failed check
-and a run that does not end count as noticed, if the unchanged program does not break the same.  The
-tree and the build are not touched, but that tessera-sim is built.
+A mutation replaces a piece of a file of server/scheduler or base. Some mutations take back the repair of an earlier
+fault. The changed file is compiled in a folder of its own and linked into tessera-sim, which runs a few seeds, and more
+seeds if these notice nothing. A mutation is noticed if a promise is broken, a check fails or a run does not end, unless
+the unchanged program fails in the same way. The script builds tessera-sim, but otherwise touches neither the tree nor
+the build.
 
-The exit status is 1 when the repair of a fault can be taken back unnoticed, or more than one in ten
-of the other mutations goes unnoticed; 2 when a piece is not in its file exactly once (--list says so).
+The exit status is 1 if the repair of a fault can be taken back unnoticed, or if more than one in ten of the other
+mutations goes unnoticed. It is 2 if a piece is not in its file exactly once (--list checks this).
 """
 import argparse
 import concurrent.futures
@@ -178,7 +178,8 @@ def run(binary, first, seeds):
 
 
 def noticed(said, seeds, known, known_seeds):
-    """Returns the first violation that distinguishes the changed program from the unchanged one, and how often it occurs.
+    """Returns the first violation that distinguishes the changed program from the unchanged one, and how often it
+    occurs.
 
     Every mutation changes the course of each seed. So a violation that the unchanged program has in some of its seeds
     proves nothing, unless it is ten times as frequent and occurs in at least three seeds."""
@@ -218,7 +219,8 @@ def main():
     parser.add_argument("--only", default="*", help="names of mutations, as patterns separated by commas")
     parser.add_argument("--seeds", type=int, default=24, help="largest number of seeds for each mutation")
     parser.add_argument("--unchanged", type=int, default=144,
-                        help="number of seeds of the unchanged program; a promise that it breaks does not count as noticed")
+                        help="number of seeds of the unchanged program; a promise that it breaks does not count as "
+                             "noticed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many mutations are tried at once")
     parser.add_argument("--list", action="store_true", help="only check that each mutation fits its file")
     args = parser.parse_args()

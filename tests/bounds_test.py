@@ -37,112 +37,118 @@ SessionService: CreateSession GetSession ListSessions RenewSession DeleteSession
 WAITS = {
     "AdminService.GetDiagnostics": (
         "each process to answer", "timeout inquiry_wait",
-        "what the others said; that of it which is known without it, with `DEADLINE_EXCEEDED`"),
+        "returns the reports of the processes that answered, and for each other process "
+        "`DEADLINE_EXCEEDED` with what is known without its answer"),
     "AdminService.SetLogLevel": (
         "each process to answer", "timeout inquiry_wait",
-        "what the others said; it may have taken the level, with `DEADLINE_EXCEEDED`"),
+        "returns the levels of the processes that answered, and `DEADLINE_EXCEEDED` for each other "
+        "process, which may have set the level nevertheless"),
     "AdminService.DrainWorker": (
-        "nothing runs on the worker", "timeout result_wait_ms_max",
-        "the worker as it is then; call again to go on waiting"),
+        "the runs on the worker to end", "timeout result_wait_ms_max",
+        "returns the worker as it is then; call again to go on waiting"),
     "ArrayService.CreateArray": (
-        "executors that were lost to be back", "recovery_wait", "`WORKER_LOST`"),
+        "lost executors to be back", "recovery_wait", "fails with `WORKER_LOST`"),
     "ArrayService.GetArray": (
         "executors to leave the ended run that the array was donated to", "cancel_grace_ms",
-        "`DEADLINE_EXCEEDED`, after twice the time"),
+        "fails with `DEADLINE_EXCEEDED`, after twice this time"),
     "ArrayService.CreateReadTickets": (
-        "the array to be ready", "timeout result_wait_ms_max", "`DEADLINE_EXCEEDED`"),
+        "the array to be ready", "timeout result_wait_ms_max", "fails with `DEADLINE_EXCEEDED`"),
     "ArrayService.ReadArray": (
-        "the array to be ready, and its shards", "timeout result_wait_ms_max",
-        "`DEADLINE_EXCEEDED`, which names the executor that did not send"),
+        "the array to be ready, then its shards to arrive", "timeout result_wait_ms_max",
+        "fails with `DEADLINE_EXCEEDED`, which names the executor that did not send"),
     "ArrayService.WriteArray": (
         "lost executors to be back, then the executors to take the shards",
-        "recovery_wait ticket_ms", "`WORKER_LOST`; `DEADLINE_EXCEEDED`, which names the executor"),
+        "recovery_wait ticket_ms", "fails with `WORKER_LOST` in the first wait, and in the second "
+        "with `DEADLINE_EXCEEDED`, which names the executor"),
     "ArrayService.LoadArrays": (
         "a worker to look at the file", "result_wait_ms_max",
-        "`DEADLINE_EXCEEDED`, which names the executor"),
+        "fails with `DEADLINE_EXCEEDED`, which names the executor"),
     "ArrayService.GetFile": (
         "a worker to look at the file", "result_wait_ms_max",
-        "`DEADLINE_EXCEEDED`, which names the executor"),
+        "fails with `DEADLINE_EXCEEDED`, which names the executor"),
     "DataService.Write": (
         "the next chunk from the client", "upload_idle_ms",
-        "`DEADLINE_EXCEEDED`; the upload is kept for `upload_keep_ms` and may go on"),
+        "fails with `DEADLINE_EXCEEDED`; the upload is kept for `upload_keep_ms` and may go on"),
     "DataService.Read": (
-        "the shard's producer, by the caller's deadline; the client to take a chunk",
-        "read_idle_ms", "`DEADLINE_EXCEEDED`; the stream is cut"),
+        "the shard's producer, until the caller's deadline; then the client to take each chunk",
+        "read_idle_ms", "fails with `DEADLINE_EXCEEDED` in the first wait; cuts the stream in the second"),
     "OperationService.WaitOperation": (
-        "the end of the operation", "timeout result_wait_ms_max",
-        "the operation as it is then; ask again"),
+        "the operation to end", "timeout result_wait_ms_max",
+        "returns the operation as it is then; call again to go on waiting"),
     "OperationService.WatchOperation": (
-        "changes of the operation", "result_wait_ms_max",
-        "the stream ends with the operation as it is then; ask again"),
+        "the operation to change", "result_wait_ms_max",
+        "ends the stream with the operation as it is then; call again to go on watching"),
     **{f"ProgramService.{name}": (
-        "a thread that reads programs, then the reading", "jail_timeout_ms result_wait_ms_max",
-        "`LIMIT_EXCEEDED`, or `DEADLINE_EXCEEDED` for want of a thread")
+        "a free thread that reads programs, then the program to be read",
+        "jail_timeout_ms result_wait_ms_max",
+        "fails with `LIMIT_EXCEEDED`, or with `DEADLINE_EXCEEDED` if no thread was free")
        for name in ("UploadProgram", "GetProgram", "InspectProgram", "ListPrograms")},
     "ProgramService.CompileProgram": (
-        "the program to be read, the plan, and each executor to compile it; lost executors to be back",
+        "the program to be read and planned, each executor to compile it, and lost executors to be back",
         "jail_timeout_ms compile_timeout_ms recovery_wait",
-        "`LIMIT_EXCEEDED`; `COMPILE_TIMEOUT`, which names the executor; it goes on: call again. "
-        "`WORKER_LOST`"),
+        "fails with `LIMIT_EXCEEDED` or `WORKER_LOST`, or with `COMPILE_TIMEOUT`, which names the "
+        "executor; the executor goes on compiling, so call again"),
     "ProgramService.ExplainProgram": (
-        "the program to be read, the plan", "jail_timeout_ms compile_timeout_ms",
-        "`LIMIT_EXCEEDED`; `COMPILE_TIMEOUT`"),
+        "the program to be read and planned", "jail_timeout_ms compile_timeout_ms",
+        "fails with `LIMIT_EXCEEDED` or `COMPILE_TIMEOUT`"),
     "ProgramService.ExecuteAndWatch": (
-        "the end of the run", "result_wait_ms_max",
-        "the operation as it is then; go on by WaitOperation. The run's own bounds are below"),
+        "the run to end", "result_wait_ms_max",
+        "returns the operation as it is then; call WaitOperation to go on waiting. The bounds of the "
+        "run itself are below"),
     "ProgramService.ExecutePrograms": (
-        "the end of each run", "result_wait_ms_max",
-        "the operation as it is then; go on by WaitOperation"),
+        "each run to end", "result_wait_ms_max",
+        "returns the operation as it is then; call WaitOperation to go on waiting"),
     "ProgramService.RunProgram": (
         "the compilation, the run and its results", "timeout result_wait_ms_max",
-        "`DEADLINE_EXCEEDED`; the run is cancelled"),
+        "fails with `DEADLINE_EXCEEDED`; the run is cancelled"),
     "SessionService.HoldSession": (
         "the client to be alive, for as long as the stream lasts",
         "keepalive_ms keepalive_timeout_ms session_grace_ms",
-        "a dead connection is found by the first two; the last one later the session's operations "
-        "are cancelled"),
+        "the first two bounds find a dead connection; after the third, the session's operations are "
+        "cancelled"),
     "WorkerService.Connect": (
-        "the worker's heartbeats; at the worker, any sign of the coordinator",
+        "the worker's heartbeats; at the worker, any sign of life of the coordinator",
         "lease_ms heartbeat_ms link_timeout_ms",
-        "the worker is away: what lies and runs there waits for `outage_grace_ms`, and is lost if it "
-        "has not registered again by then"),
+        "the worker counts as away; its arrays and runs are kept for `outage_grace_ms`, and are lost "
+        "if it has not registered again by then"),
     "WorkerService.Attach": (
-        "an executor whose daemon has registered it to attach", "attach_wait",
-        "the executor is lost"),
+        "an executor to attach once its daemon has registered it", "attach_wait",
+        "the executor counts as lost"),
 }
 
 # Waits that go on after a method has answered: what is waited for, its bounds, and what happens at
 # the bound.
 GOES_ON = [
-    ("a run, from when nothing stands before it on its devices", "deadline run_deadline_ms",
-     "the operation ends with `DEADLINE_EXCEEDED`"),
+    ("a run to end, from the time when no earlier run is ahead of it on its devices",
+     "deadline run_deadline_ms", "the operation ends with `DEADLINE_EXCEEDED`"),
     ("an executor to leave a run that was cancelled or is past its deadline", "cancel_grace_ms",
-     "its process is killed and another one started"),
+     "the executor's process is killed and another one started"),
     ("the peers of a collective", "collective_timeout_ms",
-     "`COLLECTIVE_TIMEOUT`, at every executor that waits"),
-    ("the first failure, once an executor has blamed a peer", "verdict_wait",
+     "the collective fails with `COLLECTIVE_TIMEOUT` at every executor that waits"),
+    ("the report of the first failure, once an executor has blamed a peer", "verdict_wait",
      "the operation ends with the earliest failure that is known"),
-    ("work on files", "file_deadline", "the operation ends with `DEADLINE_EXCEEDED`"),
+    ("the end of work on files", "file_deadline", "the operation ends with `DEADLINE_EXCEEDED`"),
     ("an upload to an array that CreateArray made", "ticket_ms",
      "the array fails with `DEADLINE_EXCEEDED`"),
-    ("an executor to answer its daemon", "unresponsive_ms", "its devices are not ready"),
-    ("a coordinator that is away, at the workers that keep arrays and runs for it",
-     "outage_grace_ms", "their executors are started anew"),
-    ("an executor that was away to say what it holds, though its worker is back",
-     "outage_grace_ms", "its process is killed and another one started"),
-    ("an executor to start", "ready_timeout", "its process is killed and another one started"),
+    ("an executor to answer its daemon", "unresponsive_ms", "the executor's devices are not ready"),
+    ("the return of a coordinator that is away, at the workers that keep arrays and runs for it",
+     "outage_grace_ms", "the workers start their executors anew"),
+    ("an executor to say what it holds, after its worker has come back",
+     "outage_grace_ms", "the executor's process is killed and another one started"),
+    ("an executor to start", "ready_timeout", "the executor's process is killed and another one started"),
     ("an uploaded program's next chunk", "program_upload_idle", "the upload is dropped"),
     ("an idle device to prove that it works", "canary_interval_ms canary_timeout_ms",
      "the device counts as not working"),
     ("a connection's TLS and HTTP/2 handshake", "handshake", "the connection is closed"),
     ("the other parts of a saved or loaded file to begin", "begin_timeout",
      "the operation ends with `DEADLINE_EXCEEDED`"),
-    ("calls that are open when the coordinator stops", "shutdown_grace",
-     "they end with `SERVER_STOPPING` or are cut"),
-    ("a call of the C++ SDK that does not block", "call_timeout", "`UNREACHABLE`"),
-    ("a coordinator that is away, at the calls of the C++ SDK, each within its own bound",
-     "reconnect", "`UNREACHABLE`"),
-    ("the queue to have room, in the C++ SDK", "queue_wait", "`QUEUE_FULL` is thrown"),
+    ("open calls to end, when the coordinator stops", "shutdown_grace",
+     "the calls end with `SERVER_STOPPING` or are cut"),
+    ("the answer to a call of the C++ SDK that does not block", "call_timeout",
+     "the call fails with `UNREACHABLE`"),
+    ("the return of a coordinator that is away, in each call of the C++ SDK, within the call's own bound",
+     "reconnect", "the call fails with `UNREACHABLE`"),
+    ("the queue to have room, in the C++ SDK", "queue_wait", "the call throws `QUEUE_FULL`"),
 ]
 
 # Bounds that no option sets: the file, and the declaration in it whose value the page shows.
@@ -207,7 +213,7 @@ def bounds_text(names):
             return f"the request's `{name}`"
         if name in OPTIONS:
             return f"`{name}` ({duration_text(OPTIONS[name][0])})"
-        return f"{duration_text(CONSTANTS[name])}, fixed"
+        return f"{duration_text(CONSTANTS[name])} (fixed)"
     return ", ".join(one(n) for n in names.split())
 
 
@@ -215,28 +221,32 @@ def documented():
     """Returns the text of docs/bounds.md."""
     lines = [
         "# Bounds", "",
+        "For operators, and for people who write clients or add a wait to the code: what bounds each "
+        "wait, and what\nhappens at the bound.", "",
         "Generated by `tests/bounds_test.py --rewrite` from `base/options.def`, the protos, and the "
-        "rows of that\ntest, which fails when a method or an option has none.", "",
-        "Every wait ends. What ends it is an option, whose default is in brackets ([env.md](env.md) "
-        "has its range), a\nfield of the request, of which the shorter counts, or fixed. The "
-        "caller's deadline ends the wait of every\ncall besides, and leaves what the call began as "
-        "the method says. `UPPER_CASE` is the reason of the error\n([errors.md](errors.md)).", "",
+        "tables in that test.\nThe test fails if a method or an option has no row.", "",
+        "Every wait has a bound, which is one of three things: an option, a field of the request, or a "
+        "fixed time. The time\nin brackets behind an option is its default ([env.md](env.md) has its "
+        "range). If an option and a field of the request\nbound the same wait, the shorter time "
+        "counts. The caller's own deadline ends the wait of every call as well; the\ncomment of the "
+        "method in the protos says what then becomes of the work that the call began. A name such as\n"
+        "`WORKER_LOST` is the reason of an error ([errors.md](errors.md)).", "",
         "## Methods that wait", "",
-        "| method | for what | at most | then |", "|---|---|---|---|"]
+        "| method | waits for | at most | at the bound |", "|---|---|---|---|"]
     for name in sorted(WAITS):
         what, names, then = WAITS[name]
         lines.append(f"| `{name}` | {what} | {bounds_text(names)} | {then} |")
     lines += [
         "", "## Methods that do not wait", "",
-        "They answer after one step of the coordinator. A call with the `request_id` of one that "
-        "still runs waits for\nthat one.", ""]
+        "These methods answer after one step of the coordinator. There is one exception: a call that "
+        "repeats the\n`request_id` of a call that still runs waits for that call.", ""]
     services = {}
     for name in sorted(at_once()):
         service, method = name.split(".")
         services.setdefault(service, []).append(f"`{method}`")
     lines += [f"- {service}: {', '.join(names)}" for service, names in services.items()]
-    lines += ["", "## What goes on after the answer", "",
-              "| for what | at most | then |", "|---|---|---|"]
+    lines += ["", "## Waits that go on after the answer", "",
+              "| waits for | at most | at the bound |", "|---|---|---|"]
     lines += [f"| {what} | {bounds_text(names)} | {then} |" for what, names, then in GOES_ON]
     lines += ["", "## Options that are durations", "",
               "| option | default | meaning |", "|---|---|---|"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests that every page of docs/ is in a path of docs/README.md, and that the links of all Markdown pages lead to
-something (docs/site/pages.py)."""
+"""Tests that every page of docs/ is in a path of docs/README.md and says whom it is for, that the README of a folder
+lists the pages of the folder, and that the links of all Markdown pages lead to something (docs/site/pages.py)."""
 import os
 import pathlib
 import sys
@@ -21,6 +21,15 @@ class ThisCheckout(unittest.TestCase):
         self.assertGreater(len(checkout.markdown()), 90)
         self.assertEqual(len(checkout.paths()), 5)
         self.assertGreater(sum(len(pages.links(page, checkout.text(page))) for page in checkout.markdown()), 300)
+
+    def test_every_page_says_whom_it_is_for(self):
+        self.assertEqual(pages.Checkout(ROOT).without_audience(), [])
+
+    def test_every_decision_runbook_and_seed_is_listed(self):
+        checkout = pages.Checkout(ROOT)
+        self.assertEqual(checkout.unlisted(), [])
+        for folder in ("decisions", "runbooks", "seeds"):  # a folder without a README would not be checked
+            self.assertIn(f"docs/{folder}/README.md", checkout.markdown())
 
 
 class MadeUpTree(unittest.TestCase):
@@ -61,6 +70,23 @@ class MadeUpTree(unittest.TestCase):
         self.assertEqual(self.faults(), ["docs/lost.md: this page is in no path of docs/README.md"])
         self.write("docs/other/README.md", "# Other\n\n[lost](../lost.md)\n")
         self.assertEqual(len(self.faults()), 2)
+
+    def test_a_page_that_does_not_say_whom_it_is_for_is_named(self):
+        self.write("docs/README.md", "# Documentation\n\nFor everybody.\n")
+        self.write("docs/a.md", "# A\n\nFor users. Some text.\n")
+        self.write("docs/b.md", "# B\n\nSome text.\n\nFor users.\n")
+        self.write("docs/books/One.md", "# One\n")
+        named = [line.split(":")[0] for line in pages.Checkout(self.root).without_audience()]
+        self.assertEqual(named, ["docs/b.md", "docs/books/One.md", "docs/books/README.md", "docs/records/0001.md"])
+
+    def test_a_page_that_the_readme_of_its_folder_does_not_list_is_named(self):
+        index = "docs/books/README.md"
+        for entry, is_listed in (("- [One](One.md): A sentence.", True), ("- [One](One.md):\n  A sentence.", True),
+                                 ("- [One](One.md)", False), ("- [One](One.md):\n- [Two](x.md): Text.", False),
+                                 ("- [Other](One.md): A sentence.", False), ("[One](One.md): A sentence.", False)):
+            self.write(index, f"# Books\n\n{entry}\n")
+            self.assertEqual(pages.Checkout(self.root).unlisted(),
+                             [] if is_listed else [f'{index}: no entry "- [One](One.md): A sentence."'], entry)
 
     def test_an_entry_of_a_folder_brings_its_pages(self):
         reached = pages.Checkout(self.root).reached()

@@ -4,9 +4,9 @@
   scripts/compare [--rounds 3] [--patience 120] [--page docs/comparison.md]
 
 scripts/compare builds what this program needs and makes its environment. A system is a command that prints the loss of
-each step, a line each, and a way to find the process that computes one half of the batch. Measured are the time from
-the start of the command to its first loss, the time of a step, and the time from the end (kill -9) or the stop
-(SIGSTOP) of that process until the command ends, with the last line of its error.
+each step, a line each, and a way to find the process that computes one half of the batch. The program measures the
+time from the start of the command to its first loss, the time of a step, and the time from the end (kill -9) or the
+stop (SIGSTOP) of that process until the command ends. It also notes the last line of the command's error.
 """
 import argparse
 import contextlib
@@ -119,7 +119,7 @@ def plugin_environment(**more):
 
 
 class TesseraEmbedded:
-    """The same script, with a cluster of two devices inside its process: no process can be killed alone."""
+    """train_jax.py on a cluster of two devices inside the process of the script: no process can be killed alone."""
     name = "Tessera, inside the script's process"
     script = "train_jax.py"
     victim = None
@@ -135,7 +135,7 @@ class TesseraEmbedded:
 
 
 class Jax(TesseraEmbedded):
-    """The same script on two of JAX's own CPU devices, in one process."""
+    """train_jax.py on two of JAX's own CPU devices, in one process."""
     name = "JAX, one process"
 
     def train(self):
@@ -291,7 +291,7 @@ def table(rows, patience):
         first, step = (format_seconds(row[key], patience) for key in ("first", "step"))
         out.append(f"| {system.name} | {first} | {step} | {faults[0]} | {faults[1]} | "
                    f"{lines_of_code(system.script)} |")
-    out += ["", "What the scripts print last:", ""]
+    out += ["", "The last line of each error:", ""]
     for system, row in rows.items():
         for key, what in (("kill_error", "killed"), ("stop_error", "stopped")):
             if row[key]:

@@ -267,8 +267,8 @@ std::vector<Command> ArrayCommands() {
                    {.name = "out",
                     .short_name = 'o',
                     .value_name = "FILE",
-                    .help = "Write the array to this .npy file. Without it, the values are "
-                            "printed, those of a long array in part."}},
+                    .help = "Write the array to this .npy file. Without it, the command prints "
+                            "the values, but only some values of a long array."}},
        .timeout = absl::Minutes(10),
        .run = Get},
       {.name = "arrays",

@@ -381,7 +381,7 @@ class Bundle {
     absl::StrAppend(
         &text, StateCountsText(ChildOf(live_, "operations"), "operations that have not ended"));
     if (!waits_text_.empty())
-      absl::StrAppend(&text, "\nWhat the oldest of these operations wait for:\n", waits_text_);
+      absl::StrAppend(&text, "\nReasons why the oldest of these operations wait:\n", waits_text_);
     if (!queues_text_.empty()) absl::StrAppend(&text, "\nThe coordinator's queue:\n", queues_text_);
     absl::StrAppend(&text, "\nProcesses:\n");
     for (const Json& p : processes_) {

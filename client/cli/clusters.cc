@@ -264,7 +264,9 @@ std::vector<Command> ClusterCommands() {
   const Option reason = {.name = "reason",
                          .short_name = 'r',
                          .value_name = "TEXT",
-                         .help = "A note for people, which workers and pending reasons show."};
+                         .help =
+                             "Note for people. The list of workers shows it, and so do "
+                             "operations that wait for the worker."};
   const Option name = Positional("NAME", "Name of the mesh.");
   return {
       {.name = "devices", .summary = "Lists the devices and their states.", .run = Devices},

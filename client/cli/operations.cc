@@ -182,10 +182,10 @@ std::vector<Command> OperationCommands() {
       {.name = "ps",
        .summary = "Lists the operations that run or wait, and what they wait for.",
        .options =
-           {Flag("all", "Also list operations that have ended."),
+           {Flag("all", "List operations that have ended as well."),
             Flag("canaries",
-                 "Also list canaries, the coordinator's own runs, which check that devices work; "
-                 "only operators see them."),
+                 "List canaries as well: runs by which the coordinator checks that devices work. "
+                 "Only operators see them."),
             {.name = "session",
              .type = OptionType::kInt,
              .value_name = "ID",

@@ -440,13 +440,13 @@ std::vector<Command> ProgramCommands() {
                         "of the picture."),
                    {.name = "svg",
                     .value_name = "FILE",
-                    .help = "Also draw the arguments and results into this SVG file."}},
+                    .help = "Draw the arguments and results into this SVG file as well."}},
        .timeout = absl::Minutes(5),
        .details =
-           "Nothing is compiled for the cluster and nothing runs. Without an address the plan is\n"
-           "for a cluster inside this process. With --device-memory the plan shows what the\n"
-           "program would need and exchange on devices that are absent, or the command reports\n"
-           "that the program does not fit (OUT_OF_MEMORY):\n"
+           "The command compiles nothing for the cluster and runs nothing. Without an address\n"
+           "the plan is for a cluster inside this process. With --device-memory the plan shows\n"
+           "what the program would need and exchange on devices that are absent, or the command\n"
+           "reports that the program does not fit (OUT_OF_MEMORY):\n"
            "--mesh data=64,model=8 --device-memory 80GiB.\n"
            "--as-explicit prints the PartitionSpecs that the planner chose: for each line a\n"
            "with_sharding_constraint that fixes its result on Auto axes, and the reshards and\n"

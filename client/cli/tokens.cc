@@ -22,7 +22,7 @@ absl::Status Create(Context& context, const Arguments& arguments) {
   context.PrintResult(answer, [&] {
     context.terminal().Print(TextOf(answer, "text") + "\n");
     context.Note(
-        "the token is shown only this time. Its user sets TESSERA_TOKEN to it, or keeps it in a "
+        "the token is shown only this time. To use it, set TESSERA_TOKEN to it, or keep it in a "
         "file for --token-file");
   });
   return absl::OkStatus();

@@ -254,7 +254,7 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
   if (error == 0) return absl::OkStatus();
   if (error == EISDIR) return Fault(path, std::strerror(error));
   return Fault(path, absl::StrCat("it cannot be written: ", std::strerror(error),
-                                  ". Its folder has to exist and to be writable"));
+                                  ". The folder of the file must exist and be writable"));
 }
 
 // The format: a magic text, the version, the length of the header, the header as a Python dict, and

@@ -13,7 +13,7 @@ import re
 import sys
 import urllib.parse
 
-# What a browser loads for a page: attributes of tags, and <link>s of these kinds.
+# A browser loads the values of these attributes, by tag, and the targets of <link>s of these kinds.
 LOADED = {"script": ["src"], "img": ["src", "srcset"], "source": ["src", "srcset"], "iframe": ["src"],
           "embed": ["src"], "object": ["data"], "video": ["src", "poster"], "audio": ["src"], "track": ["src"],
           "input": ["src"], "use": ["href", "xlink:href"], "image": ["href", "xlink:href"]}

@@ -5,15 +5,15 @@
 
 The comments of this repository begin with `//`. These become comments of Doxygen:
 
-  - the comment that opens the file, which is the file's description, and that of the type with the file's name if this
-    type has no comment (Array in array.h);
+  - the comment that opens the file. It describes the file and, if the type with the file's name (Array in array.h) has
+    no comment, that type as well;
   - a comment directly above a declaration outside function bodies;
   - a comment behind a declaration or an enumerator, with the lines below that continue it.
 
-The others stay: in function bodies, above an empty line, on includes, for linters, and dividers
-(`// ---- Ranges. ----`). Lines indented in a comment are code. All characters that Doxygen would take for commands,
-links or tags are escaped, except in code. The output has the lines of the input, so that Doxygen's warnings name the
-right ones.
+Other comments stay unchanged: comments in function bodies, above an empty line, on includes and for linters, and
+dividers (`// ---- Ranges. ----`). Lines indented in a comment are code. All characters that Doxygen would take for
+commands, links or tags are escaped, except in code. The output has the lines of the input, so that Doxygen's warnings
+name the right lines.
 """
 import os
 import re
@@ -99,7 +99,7 @@ def described(block):
 
 
 class Converter:
-    """Converts the lines of one header. `out` has the converted ones."""
+    """Converts the lines of one header. `out` has the converted lines."""
 
     def __init__(self, path):
         self.path = path
@@ -156,7 +156,7 @@ class Converter:
         self.out.append(copied + self.with_comment_behind(line))
 
     def with_comment_behind(self, line):
-        """Returns a line of code. Its comment becomes Doxygen's if it stands behind a declaration or an enumerator."""
+        """Returns a line of code. A comment behind a declaration or an enumerator becomes Doxygen's."""
         at, code = comment_start(line)
         before = self.braces.declares()
         self.braces.feed(code)

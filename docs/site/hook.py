@@ -21,7 +21,8 @@ import pages  # noqa: E402
 
 LOG = logging.getLogger("mkdocs.tessera")
 CHECKOUT = pages.Checkout(pathlib.Path(__file__).resolve().parents[2])
-# scripts/docs puts the C++ API there, once the pages are made. Its entry comes behind the page about the C++ client.
+# scripts/docs puts the C++ API there, once the pages are made. The entry of the API comes behind the page about the C++
+# client.
 CPP = Link("C++ API", "cpp/index.html")
 CPP_BEHIND = "docs/cpp.md"
 IMAGES = (".svg", ".png")
@@ -81,7 +82,7 @@ def section(entries):
 
 
 def navigation():
-    """Returns the four paths, with what is above them first, and the READMEs of the folders last."""
+    """Returns the pages above the four paths, then the paths, and last the READMEs of the folders."""
     opening, *paths = CHECKOUT.paths()
     first = ["README.md", pages.INDEX] + [entry for entry in opening.entries if entry != "README.md"]
     folders = [{posixpath.dirname(page): page} for page in CHECKOUT.folder_readmes()]

@@ -2,7 +2,7 @@
 their links lead. Uses the standard library only.
 
 The four paths of docs/README.md are the navigation of the site: the links below each heading, in their order. The links
-above the first heading come first. The entry of a folder (`decisions/`, `runbooks/README.md`) brings all pages of the
+above the first heading come first. The entry of a folder (`records/`, `runbooks/README.md`) brings all pages of the
 folder.
 """
 import dataclasses
@@ -36,7 +36,7 @@ class Link:
     page: str
     line: int
     text: str  # the link as it is written
-    path: str  # what it leads to, from the root of the checkout; "" if it leads out of the checkout
+    path: str  # path of the target from the root of the checkout; "" if the link leads out of the checkout
     anchor: str
 
 
@@ -162,6 +162,26 @@ class Checkout:
         reached = self.reached() | {INDEX}
         return [f"{page}: this page is in no path of {INDEX}" for page in self.markdown()
                 if page.startswith("docs/") and page not in reached]
+
+    def without_audience(self):
+        """Returns a line for each page of docs/ that does not begin by saying whom it is for."""
+        return [f"{page}: the first paragraph does not begin with \"For \", the readers that the page is for"
+                for page in self.markdown()
+                if page.startswith("docs/") and not re.match(r"# .*\n\nFor \S", self.text(page))]
+
+    def unlisted(self):
+        """Returns a line for each page of a folder below docs/ that the README of the folder does not list. An entry
+        of the list is the title of the page as a link, a colon and a sentence."""
+        found = []
+        for page in self.markdown():
+            folder, name = posixpath.split(page)
+            index = f"{folder}/README.md"
+            if folder.startswith("docs/") and page != index and index in self.markdown():
+                title = re.match(r"# (.*)", self.text(page))[1]
+                listed = re.escape(f"- [{title}]({name}):") + r"\s+[^-\s].*"
+                if not re.search(f"^{listed}", self.text(index), re.M):
+                    found.append(f"{index}: no entry \"- [{title}]({name}): A sentence.\"")
+        return found
 
     def link_fault(self, link):
         """Returns what is wrong with a link, or ""."""

@@ -91,8 +91,8 @@ def documents(text):
 
 def mismatch(expected, actual, at="$"):
     """Returns "" if `actual` is what the documentation shows, and otherwise the difference. "..."
-    stands for any value. As the last item of a list it stands for any further items, and as a key
-    for any other fields."""
+    stands for any value. At the end of a list "..." stands for any further items, and as a key it
+    stands for any other fields."""
     if expected == ELLIPSIS:
         return ""
     if isinstance(expected, dict) and isinstance(actual, dict):

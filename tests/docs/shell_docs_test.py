@@ -1,5 +1,5 @@
 """Checks that the shell commands of the documentation name programs, subcommands and options that
-exist. Those that do no harm and take no time are also run on a cluster.
+exist. Commands that do no harm and take no time are also run on a cluster.
 
 grpcurl_docs_test.py runs the commands of grpcurl, tests/service/readme_test.py those of README, and
 tests/python/jax_test.py those of docs/from_jax.md.

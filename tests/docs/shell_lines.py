@@ -109,7 +109,7 @@ def _spans(prose):
 
 
 class Programs:
-    """What the programs of a checkout accept. `bin_dir` is the folder of the built programs."""
+    """The programs of a checkout, and what they accept. `bin_dir` is the folder of the built programs."""
 
     def __init__(self, root, bin_dir):
         self._root, self._bin = pathlib.Path(root), pathlib.Path(bin_dir)
@@ -223,7 +223,7 @@ class Programs:
 
     def _program(self, base, arguments):
         """Returns the fault of a command that runs a benchmark, an example, a test, or a program of
-        releases only. One of the program's sources must name the option."""
+        releases only. The option must be named in a source of the program."""
         if base not in self._sources:
             self._sources[base] = [
                 s for folder in source_folders(self._root) for p in folder.rglob("CMakeLists.txt")

@@ -70,8 +70,8 @@ def write_list(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tests", type=pathlib.Path, help="the folder of JAX's tests")
-    parser.add_argument("--number", type=int, default=0, help="of tests of each file; 0: all")
-    parser.add_argument("--seed", default="1", help="chooses them")
+    parser.add_argument("--number", type=int, default=0, help="number of tests of each file; 0 means all")
+    parser.add_argument("--seed", default="1", help="seed of the choice of tests")
     parser.add_argument("--rewrite", action="store_true", help="write own_failures.txt anew for these files")
     parser.add_argument("files", nargs="*", metavar="FILE", default=FILES)
     options = parser.parse_args()

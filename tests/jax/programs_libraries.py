@@ -92,8 +92,8 @@ def linen_group_norm_and_dense_general(g, d, x):
 
 # ---- Flax, nnx. ----------------------------------------------------------------------------------
 def nnx_program(make, *specs, **options):
-    """Registers a program of a model that `make` makes from random numbers. Its first argument is
-    the tree of the model's parameters."""
+    """Registers a program of a model that `make` makes from random numbers. The first argument of the
+    program is the tree of the model's parameters."""
     def fresh():
         return make(nnx.Rngs(0))
 
@@ -156,8 +156,8 @@ def nnx_gru(model, x):
 
 # ---- Equinox. ------------------------------------------------------------------------------------
 def eqx_program(make, *specs, **options):
-    """Registers a program of a module that `make` makes from a key. Its first argument is the tree
-    of the module's arrays."""
+    """Registers a program of a module that `make` makes from a key. The first argument of the program
+    is the tree of the module's arrays."""
     def register(function):
         static = eqx.partition(make(jax.random.key(0)), eqx.is_array)[1]
         arrays = Spec(lambda _: jax.device_get(

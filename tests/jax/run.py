@@ -4,7 +4,7 @@
   python tests/jax/run.py gpt_step map_psum  # only these
 
 Each program (programs_*.py) is exported as a user would do it and sent to a cluster of four CPU
-devices. Its results are compared with those of jax.jit on the CPU. A program that says nothing
+devices. The results are compared with those of jax.jit on the CPU. A program that says nothing
 about devices runs three times: on one device, with its arguments sharded over two, and over 2x2.
 
 Programs that do not run yet are in expected_failures.txt, one per line: "NAME  WORDS", where the
@@ -55,7 +55,7 @@ def shardings_of(mesh, specs, args):
     return tuple(whole)
 
 
-def laid_over(mesh, args):
+def shardings_over(mesh, args):
     """Returns a sharding for each argument that splits its first divisible dims over the axes of
     the mesh."""
     def sharding(a):
@@ -81,7 +81,7 @@ def jitted(program, args, devices):
         if program.out_shardings is not None:
             options["out_shardings"] = NamedSharding(mesh, program.out_shardings)
     elif devices > 1:
-        options["in_shardings"] = laid_over(mesh_of(LAYOUTS[devices]), args)
+        options["in_shardings"] = shardings_over(mesh_of(LAYOUTS[devices]), args)
     return jax.jit(program.function, **options), args
 
 
@@ -197,7 +197,7 @@ def connected():
 
 def main(connect=connected):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="of programs; none: all")
+    parser.add_argument("names", nargs="*", help="programs to run; by default all")
     names = parser.parse_args().names
     for module in MODULES:
         importlib.import_module(module)

@@ -3,7 +3,7 @@
   TESSERA_PJRT_PLUGIN=build/dev/lib/pjrt_plugin_tessera.so \\
     PYTHONPATH=client/python/tessera_jax python tests/jax/run_plugin.py [--processes] [NAME...]
 
-The same functions are jitted by JAX on Tessera's devices and on JAX's own CPUs, in one process. The
+JAX jits the functions of run.py on Tessera's devices and on JAX's own CPUs, in one process. The
 cluster is in this process too; with --processes it consists of a coordinator and workers in
 processes of their own. plugin_failures.txt lists the programs that do not run yet, in the form that
 expected_failures.txt has for run.py.
@@ -77,8 +77,8 @@ def cluster(processes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--processes", action="store_true", help="coordinator and worker are processes")
-    parser.add_argument("names", nargs="*", help="of programs; none: all")
+    parser.add_argument("--processes", action="store_true", help="start the coordinator and the workers as processes")
+    parser.add_argument("names", nargs="*", help="programs to run; by default all")
     options = parser.parse_args()
     run.EXPECTED_FAILURES = EXPECTED_FAILURES
     verdicts = collections.Counter()

@@ -214,9 +214,10 @@ def killed_worker(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--embedded", action="store_true", help="the cluster is in the script's process")
-    parser.add_argument("--devices", type=int, action="append", choices=CLUSTERS, help="none: 1 and 4")
-    parser.add_argument("names", nargs="*", help=f"of scripts, and {FAULT}; none: all")
+    parser.add_argument("--embedded", action="store_true", help="put the cluster into the script's process")
+    parser.add_argument("--devices", type=int, action="append", choices=CLUSTERS,
+                        help="number of devices of a cluster; by default clusters of 1 and of 4 devices are used")
+    parser.add_argument("names", nargs="*", help=f"scripts to run, or {FAULT}; by default all")
     options = parser.parse_args()
     for name in [*options.names, *TOLERANCES]:
         if name not in SCRIPTS and name != FAULT:

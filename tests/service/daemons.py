@@ -57,7 +57,7 @@ def has_ended(pid):
     """Returns whether the process is gone, or is a zombie that its parent has not waited for."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # The latter when it ends between open and read.
+    except (FileNotFoundError, ProcessLookupError):  # raised by open, or by read if the process ends in between
         return True
     return stat.rsplit(")", 1)[1].split()[0] == "Z"
 
@@ -231,7 +231,7 @@ class Cluster:
         return children(self.processes[f"w{number}"].pid)
 
     def kill_worker(self, number):
-        """Kills a worker's daemon. Its executors die with it."""
+        """Kills a worker's daemon, and thereby its executors."""
         process = self.processes[f"w{number}"]
         process.kill()
         process.wait()

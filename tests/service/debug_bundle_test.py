@@ -16,8 +16,8 @@ import stopwatch
 from reasons_test import run
 
 # The limits follow from those of the bundle's parts (client/cli/bundle.cc), with a margin for a
-# busy machine.
-# with a frozen executor: the doctor's wait for its array, and the daemon's answer
+# busy machine. If an executor is frozen, the doctor waits for its array, and then the bundle waits for
+# the daemon's answer.
 WITHIN_EXECUTOR = 30
 WITHIN_COORDINATOR = 2 * 7 + 6
 

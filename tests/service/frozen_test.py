@@ -26,16 +26,16 @@ CLUSTER = "tessera.v1.ClusterService/"
 WORKERS = "tessera.v1.AdminService/"
 
 DEADLINE = 2
-TOLD_WITHIN = 1  # after the deadline
-KILLED_WITHIN = 2 + 1  # after the deadline: the grace period, and the time that the kill takes
+TOLD_WITHIN = 1  # seconds after the deadline
+KILLED_WITHIN = 2 + 1  # seconds after the deadline: the grace period, and the time that the kill takes
 NOT_READY_WITHIN = 3 + 1
-BACK_WITHIN = 5  # after the kill
-AWAY_WITHIN = 2 * 1.5  # after a worker became silent: two leases
-LOST_WITHIN = AWAY_WITHIN  # after the end of the grace period
-BACK_WITH_ARRAYS_WITHIN = 2  # after the end of the silence
-FLAPPED_WITHIN = 10  # after the last partition of a series
-WATCHDOG = 1.5  # timeout of a collective
-VERDICT_WITHIN = 2  # after the watchdog's timeout
+BACK_WITHIN = 5  # seconds after the kill
+AWAY_WITHIN = 2 * 1.5  # seconds after a worker became silent: two leases
+LOST_WITHIN = AWAY_WITHIN  # seconds after the end of the grace period
+BACK_WITH_ARRAYS_WITHIN = 2  # seconds after the end of the silence
+FLAPPED_WITHIN = 10  # seconds after the last partition of a series
+WATCHDOG = 1.5  # timeout of a collective in seconds
+VERDICT_WITHIN = 2  # seconds after the watchdog's timeout
 
 DOUBLE = """
 func main(%a: f32[4]) -> (f32[4]) {
@@ -255,8 +255,8 @@ class FrozenTest(unittest.TestCase):
                 daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 3, 20)
 
     def between_them(self):
-        """Starts a cluster in which w0 reaches w1's peer port through a proxy. Of two executors the
-        first one connects."""
+        """Starts a cluster in which w0 reaches w1's peer port through a proxy. The first of two executors
+        connects to the second one."""
         watchdog = f"--collective-timeout-ms={int(WATCHDOG * 1000)}"
         self.start(watchdog, "--canary-interval-ms=0", worker_flags=[watchdog], workers=1)
         proxy = self.enterContext(tcp_proxy.Proxy())

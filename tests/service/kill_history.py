@@ -10,8 +10,8 @@ clock. The rules are those of a service that loses nothing that it has acknowled
 - An array holds the values that were computed: a reader gets those values or an error.
 - An array is lost only if one of its workers was killed after it was begun, or so shortly before
   that the coordinator had not noticed the kill yet. The error names the worker.
-- Nothing happens that nobody asked for: a session has no other operations than those that were
-  acknowledged in it.
+- A session has no other operations than those that were acknowledged in it, so that nothing
+  happens that no client asked for.
 - The measured times stay within their bounds.
 """
 import collections

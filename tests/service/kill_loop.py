@@ -179,12 +179,12 @@ def _tell(log, killer, load, broken):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--kills", type=int, default=0, help="so many, in place of minutes")
+    parser.add_argument("--kills", type=int, default=0, help="stop after so many kills instead of after --minutes")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--arrays", type=int, default=10_000, help="on the worker that stays")
+    parser.add_argument("--arrays", type=int, default=10_000, help="arrays on the worker that is never killed")
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--keep", metavar="DIR", default="build/kill_loop",
-                        help="for the history and the logs of a run that broke a promise")
+                        help="folder for the history and the logs of a run that broke a promise")
     flags = parser.parse_args()
     try:
         return run(flags)

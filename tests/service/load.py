@@ -3,8 +3,9 @@ does not.
 
 There are four clients of up to two tenants, two in Python and two in C++ (load_client.cc).
 They put arrays, run programs with and without donation, reduce over several workers, reshard, read
-and delete. What they do and see becomes events of kill_history.py. A client keeps only a bounded
-part of what it has done, so that a client that works for hours does not grow by itself.
+and delete. They record everything that they do and see as events of kill_history.py. A client keeps
+only a bounded part of what it has done, so that a client that works for hours does not grow by
+itself.
 """
 import collections
 import random

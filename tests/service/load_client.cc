@@ -52,7 +52,7 @@ constexpr absl::Duration kPatience = absl::Seconds(60);  // longest time to wait
 constexpr char kNoArgument[] = "-";
 constexpr size_t kKeptMax = 25;
 constexpr size_t kReleaseBatch = 8;
-constexpr size_t kAskedAgainMax = 200;
+constexpr size_t kRepeatedRunsMax = 200;
 
 constexpr char kAdd[] = R"(mesh (x=N)
 func main(%a: f32[8] P('x')) -> (f32[8]) {
@@ -224,7 +224,7 @@ class Client {
     Say("did", "runs");
     Say("acknowledged", reply->operation);
     acknowledged_.push_back({reply->operation, kept.workers, began_at, kept.AsArgument()});
-    if (acknowledged_.size() > kAskedAgainMax) acknowledged_.pop_front();
+    if (acknowledged_.size() > kRepeatedRunsMax) acknowledged_.pop_front();
     return {reply->outputs, AwaitEnd(acknowledged_.back())};
   }
 
@@ -343,7 +343,7 @@ class Client {
   const std::vector<Place> places_;
   std::minstd_rand random_;
   std::vector<KeptArray> kept_;
-  std::deque<AcknowledgedRun> acknowledged_;  // the last kAskedAgainMax runs
+  std::deque<AcknowledgedRun> acknowledged_;  // the last kRepeatedRunsMax runs
   std::vector<uint64_t> released_;            // arrays to delete with one of the next runs
   std::map<std::pair<const char*, const Place*>, uint64_t> programs_;
 };

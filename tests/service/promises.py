@@ -137,10 +137,10 @@ def _table(faults, passed, rows, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20, help="of each fault (20)")
-    parser.add_argument("--only", metavar="N,N", help="these faults")
-    parser.add_argument("--skip", metavar="N,N", default="", help="not these")
-    parser.add_argument("--list", action="store_true", help="names the faults")
+    parser.add_argument("--rounds", type=int, default=20, help="number of rounds of each fault (20)")
+    parser.add_argument("--only", metavar="N,N", help="numbers of the faults to measure")
+    parser.add_argument("--skip", metavar="N,N", default="", help="numbers of the faults to leave out")
+    parser.add_argument("--list", action="store_true", help="only list the faults")
     flags = parser.parse_args()
     faults = promised_faults.ALL
     if flags.list:

@@ -114,8 +114,8 @@ class Clients:
             self._stop.wait(0.02)
 
     def _once(self, method, request):
-        """Like _call, for a call that changes something. Its request id makes it take effect only
-        once."""
+        """Like _call, for a call that changes something. The request id makes the call take effect
+        only once."""
         return self._call(method, {**request, "requestId": uuid.uuid4().hex})
 
     def _done(self, operation):
@@ -197,7 +197,7 @@ def replace_worker(cluster, clients, number, other, bins=None):
 
 
 def replace_coordinator(cluster, clients, bins=None):
-    """Replaces the coordinator by a new process with the same address and state. Its workers
+    """Replaces the coordinator by a new process with the same address and state. The workers
     connect to the new process."""
     devices = len(cluster.healthy_devices())
     status = cluster.stop("coordinator")

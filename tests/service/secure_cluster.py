@@ -63,7 +63,7 @@ class SecureCluster(daemons.Cluster):
         return self.client_with(self.token_of(role, tenant), **kwargs)
 
     def data_client(self, endpoint, **kwargs):
-        """Returns a client of a worker's data port. Its credential is the ticket, so it sends no
-        token."""
+        """Returns a client of a worker's data port. The client sends no token, because a ticket is the
+        credential there."""
         return self.client_with(None, endpoint,
                                 options=[("grpc.ssl_target_name_override", WORKER_NAME)], **kwargs)

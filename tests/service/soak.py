@@ -261,8 +261,8 @@ def main():
     how_long.add_argument("--hours", type=float)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", metavar="DIR", default="build/soak",
-                        help="for the samples and the logs of a run with which something is wrong")
-    parser.add_argument("--keep-always", action="store_true", help="of every run")
+                        help="folder for the samples and the logs of a run that fails")
+    parser.add_argument("--keep-always", action="store_true", help="keep the samples and the logs of every run")
     flags = parser.parse_args()
     if flags.hours is not None:
         flags.minutes = 60 * flags.hours

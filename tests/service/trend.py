@@ -45,9 +45,9 @@ class Floor:
 @dataclasses.dataclass(frozen=True)
 class Trend:
     level: float  # median of the series
-    slope: float  # per hour
+    slope: float  # slope of the line, per hour
     error: float  # error of the slope, per hour
-    floor: float  # per hour
+    floor: float  # least slope that counts, per hour
     verdict: str  # "flat", "grows", "falls" or "steps" (it grew, but all at once)
 
 

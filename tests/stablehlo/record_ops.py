@@ -94,7 +94,7 @@ def function(body, args, results, extra=""):
 
 
 def of_text(name, body, args, expected=None, check=("eq", 0), like=None, compare=None, extra=""):
-    """Adds a case. Its results are `expected`, or XLA's if None. `compare` bounds their difference."""
+    """Adds a case. The results are `expected`, or XLA's if `expected` is None. `compare` bounds their difference."""
     shapes = expected if expected is not None else like
     text = function(body, args, shapes, extra)
     if expected is None or compare is not None:

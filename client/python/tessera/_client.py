@@ -87,10 +87,10 @@ def connect(
         token (str): Text of the bearer token. None means TESSERA_TOKEN or, without that variable,
             no token.
         lease (float): How many seconds the arrays of the session outlive this process if it is
-            killed. Its operations are cancelled within seconds. The server has an upper bound
-            (`session_lease_ms_max` of `Client.capabilities()`). None means the tenant's own
-            session, where arrays and operations stay until they are deleted; `connect()` makes no
-            call then.
+            killed. The operations of the session are cancelled within seconds. The server has an
+            upper bound (`session_lease_ms_max` of `Client.capabilities()`). None means the tenant's
+            own session, where arrays and operations stay until they are deleted; `connect()` makes
+            no call then.
         timeout (float): Timeout, in seconds, of calls that are given no timeout.
         insecure (bool): Whether to allow plain text to another machine. The token is then sent in
             plain text, too.
@@ -364,7 +364,7 @@ class Client(Channel):
                 `connect()`.
 
         Returns:
-            Array: the handle of the copy. Its `operation` is the move.
+            Array: the handle of the copy, whose `operation` is the move.
 
         Raises:
             TypeError: An argument has another type. Do not retry.
@@ -429,7 +429,7 @@ class Client(Channel):
                 computes it goes on. Retry.
             DataLossError: Reason CHECKSUM_MISMATCH: bytes changed on the way, several times. Retry.
             Error: The error of the operation that computes the array, for example CancelledError or
-                AbortedError. The same call raises it again; run the program again.
+                AbortedError. Calling `get()` again raises the same error; run the program again.
 
         Example:
             array = client.put([1.5, 2.5], tessera.Mesh({"x": 2}), tessera.P("x"))
@@ -441,7 +441,7 @@ class Client(Channel):
     def array(self, id: int, timeout: float | None = None) -> Array:
         """Returns a handle of an array that exists, which another client may have made.
 
-        As with every handle, the array is freed when the handle is garbage-collected.
+        The array is freed when the handle is garbage-collected, as with every handle.
 
         Args:
             id (int): Id of the array, `Array.id`.
@@ -449,7 +449,7 @@ class Client(Channel):
                 `connect()`.
 
         Returns:
-            Array: the handle. Its `operation` is None.
+            Array: the handle, whose `operation` is None.
 
         Raises:
             NotFoundError: Reason ARRAY_NOT_FOUND: the tenant has no such array. Do not retry.
@@ -683,8 +683,8 @@ class Client(Channel):
                 retry.
             ResourceExhaustedError: Reason OUT_OF_MEMORY: the plan does not fit the devices. Reason
                 LIMIT_EXCEEDED: the program exceeds a limit of the server. Do not retry.
-            DeadlineExceededError: Reason COMPILE_TIMEOUT: compiling takes too long. What is
-                compiled is kept. Retry.
+            DeadlineExceededError: Reason COMPILE_TIMEOUT: compiling takes too long. The parts of
+                the program that have been compiled are kept. Retry.
             UnavailableError: Reason WORKER_LOST: devices are away. Retry.
             ValueError: The function was exported for several platforms, and none is that of the
                 devices. Export it for that one as well.
@@ -736,11 +736,14 @@ class Client(Channel):
                 `jax.sharding.AbstractMesh`, whose devices need not be in this machine. If None, the
                 planner chooses.
             out_shardings (pytree): Shardings of the result, in the same form.
-            static_argnums (int or sequence of int): The same as for `jax.jit`.
-            static_argnames (str or sequence of str): The same as for `jax.jit`.
-            donate_argnums (int or sequence of int): The same as for `jax.jit`: arguments to delete
-                once they have been read, such as the state of a training step.
-            donate_argnames (str or sequence of str): The same as for `jax.jit`.
+            static_argnums (int or sequence of int): Numbers of the static arguments, as for
+                `jax.jit`.
+            static_argnames (str or sequence of str): Names of the static arguments, as for
+                `jax.jit`.
+            donate_argnums (int or sequence of int): Numbers of the arguments to delete once they
+                have been read, such as the state of a training step, as for `jax.jit`.
+            donate_argnames (str or sequence of str): Names of the arguments to delete, as for
+                `jax.jit`.
             timeout (float): Number of seconds that compiling or a call may take. None means the
                 timeout of `connect()`.
 

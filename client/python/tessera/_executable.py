@@ -29,8 +29,8 @@ class Plan:
         json (dict or None): The plan for programs, with the same contents.
         memory_bound_bytes (int): How many bytes of memory each device needs at most.
         devices (tuple of int): Ids of the devices. Empty if the plan is for absent devices.
-        pending_reasons (tuple of PendingReason): What a run would wait for if it were submitted
-            now. Empty if it would start.
+        pending_reasons (tuple of PendingReason): The reasons why a run would wait if it were
+            submitted now. Empty if it would start.
 
     Example:
         plan = client.explain("func main(%a: f32[4]) -> (f32[4]) { %b = add(%a, %a) return %b }")
@@ -191,9 +191,9 @@ class Executable:
             *args (array-like): The arguments. An Array may have any placement. A value that NumPy
                 can convert is put first, with the placement that the program wants. An array must
                 have the shape and the dtype of the program, and a number or a list takes the dtype.
-                The arguments of a JAX function are pytrees of such values and of JAX's arrays. As
-                in JAX, arrays of 64 bits become arrays of 32 bits if the function was exported with
-                32 bits.
+                The arguments of a JAX function are pytrees of such values and of JAX's arrays.
+                Arrays of 64 bits become arrays of 32 bits if the function was exported with 32
+                bits, as in JAX.
             donate (sequence of int or str): The arguments to delete when they have been read, by
                 number from 0. Arguments of a JAX function may also be given by name.
             deadline (float): How many seconds the run may take. The server then ends it with

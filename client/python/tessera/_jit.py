@@ -270,7 +270,7 @@ class JitFunction:
         Raises:
             Error: The errors of `Client.compile()` and `Executable.submit()`. An error of the run
                 itself is raised when a result is read.
-            Exception: What JAX raises while it traces the function, unchanged.
+            Exception: Any exception that JAX raises while it traces the function, unchanged.
         """
         compiled, leaves = self._find(args, kwargs)
         try:
@@ -294,11 +294,11 @@ class JitFunction:
             **kwargs (pytree): The arguments of the function that are given by name.
 
         Returns:
-            Executable: the executable. Its call takes the arguments that are not static.
+            Executable: the executable, which is called with the arguments that are not static.
 
         Raises:
             Error: The errors of `Client.compile()`.
-            Exception: What JAX raises while it traces the function, unchanged.
+            Exception: Any exception that JAX raises while it traces the function, unchanged.
         """
         return self._find(args, kwargs)[0].executable
 
@@ -369,7 +369,7 @@ class JitFunction:
 
         Raises:
             Error: The errors of `Client.compile()`.
-            Exception: What JAX raises while it traces the function, unchanged.
+            Exception: Any exception that JAX raises while it traces the function, unchanged.
 
         Example:
             double = client.jit(lambda x: x + x)

@@ -24,8 +24,8 @@ class PendingReason:
         code (str): "WORKER_LOST", "WORKER_CORDONED", "COMPILING", "WAITING_FOR_UPLOAD",
             "WAITING_FOR_INPUT" or "WAITING_FOR_TURN".
         message (str): The reason in words, such as "array 7 has 2 of 4 shards".
-        resources (tuple of str): What the operation waits for, such as "arrays/7", "operations/12"
-            or "workers/w0".
+        resources (tuple of str): The resources that the operation waits for, such as "arrays/7",
+            "operations/12" or "workers/w0".
 
     Example:
         plan = client.explain("func main(%a: f32[4]) -> (f32[4]) { return %a }")
@@ -177,15 +177,16 @@ class Operation:
             timeout (float): Number of seconds to wait. None means the timeout of `connect()`.
 
         Returns:
-            OperationStatus: the last snapshot. Its state is DONE.
+            OperationStatus: the last snapshot, whose state is DONE.
 
         Raises:
             DeadlineExceededError: The operation has not ended in time; the message says what it
                 waits for. It goes on. Call `wait()` again. Or the operation has failed because its
                 own deadline has passed; then its `status()` has ended.
             CancelledError: The operation was cancelled.
-            Error: The error of an operation that has failed. The same call raises it again. If its
-                reason is WORKER_LOST, run the program again from inputs that still exist.
+            Error: The error of an operation that has failed. Calling `wait()` again raises the same
+                error. If its reason is WORKER_LOST, run the program again from inputs that still
+                exist.
 
         Example:
             double = client.compile(

@@ -250,8 +250,8 @@ def _back_off_or_raise(
 
 
 def _as_lost(error: errors.Error, endpoint: str) -> errors.Error:
-    """Returns the error WORKER_LOST for an executor that cannot be reached, and other errors
-    unchanged. As far as this process can tell, such an executor is lost."""
+    """Returns the error WORKER_LOST for an executor that cannot be reached, because the executor is
+    lost as far as this process can tell. Returns other errors unchanged."""
     if not isinstance(error, errors.UnavailableError) or error.reason not in ("", "UNREACHABLE"):
         return error
     return errors.UnavailableError(

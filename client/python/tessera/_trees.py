@@ -82,7 +82,7 @@ class Trees:
 def to_numpy(value: Any, dtype: np.dtype[Any]) -> Any:
     """Converts a leaf to a NumPy array for a parameter of this dtype.
 
-    As in JAX, an array of 64 bits is converted to 32 bits if the program was made with 32 bits."""
+    An array of 64 bits is converted to 32 bits if the program was made with 32 bits, as in JAX."""
     if is_key(value):
         import jax
 

@@ -71,7 +71,7 @@ class Device:
         executor (str): Name of the process that owns the device, such as "w0/0".
         healthy (bool): Whether work can be placed on it.
         reason (str): Reason why the device is not healthy, "" if it is.
-        memory_bytes (int): Its memory in bytes, 0 if unknown.
+        memory_bytes (int): The device's memory in bytes, 0 if unknown.
         cordoned (bool): Whether its worker takes no new programs.
 
     Example:

@@ -1,5 +1,5 @@
-"""Ahead of time: a train loop that prints is lowered, inspected, compiled and run. Also export and
-checkify."""
+"""Ahead of time: a train loop that prints is lowered, inspected, compiled and run. Another program is
+exported and read back, and checkify finds an error."""
 import sys
 
 import jax

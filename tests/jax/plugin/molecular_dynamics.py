@@ -42,7 +42,7 @@ def descend(positions):
 
 @functools.partial(jax.jit, static_argnums=2)
 def simulate(positions, velocities, steps):
-    """Integrates with velocity Verlet. Also returns the energies of every step."""
+    """Integrates with velocity Verlet. Returns the last state, and the energies of every step."""
     def step(carry, _):
         x, v, force = carry
         v = v + DT / 2 * force

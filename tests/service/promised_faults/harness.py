@@ -1,4 +1,4 @@
-"""What the faults and their rounds share: clusters, programs, calls and waits."""
+"""Parts that the faults and their rounds share: clusters, programs, calls and waits."""
 import base64
 import contextlib
 import importlib

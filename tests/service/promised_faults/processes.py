@@ -138,8 +138,8 @@ class ExecutorFreezes(Fault):
         self.idle_freeze(result)
 
     def idle_freeze(self, result):
-        """Freezes an executor while nobody runs anything. Its device must become unready, and
-        doctor must name the process."""
+        """Freezes an executor while nobody runs anything. The executor's device must become unready,
+        and doctor must name the process."""
         frozen = self.executor(1)
         os.kill(frozen, signal.SIGSTOP)
         watch = Watch()

@@ -151,12 +151,12 @@ def install(library_path: str, platform: str) -> None:
         jax.effects_barrier()  # waits for calls that are still to be made
         extension.contents.set_callbacks(_CALLBACK(), _HOLD())
 
-    emit_elsewhere = jax_callback.emit_python_callback
+    emit_on_other_platforms = jax_callback.emit_python_callback
 
     def emit(ctx, callback, token, operands, operand_avals, result_avals, **options):
         platforms = ctx.platforms or ctx.module_context.platforms
         if tuple(platforms) != (platform,):
-            return emit_elsewhere(ctx, callback, token, operands, operand_avals, result_avals, **options)
+            return emit_on_other_platforms(ctx, callback, token, operands, operand_avals, result_avals, **options)
         function = _Function(callback, bool(result_avals))
         name = f"{os.getpid()}-{os.urandom(8).hex()}-{next(_numbers)}"
         _functions[name] = function
