@@ -218,8 +218,9 @@ def lines_of_code(script):
 
 
 def last_error(text):
-    """The line of a traceback that a person reads first: the last one that names an error."""
+    """Returns the line that a person reads first: the last line that names an error and is no frame of a C++ stack."""
     lines = [line.strip() for line in text.splitlines() if re.search(r"Error|error|terminat|Timeout|died|lost", line)]
+    lines = [line for line in lines if not line.startswith("@ ")]
     return re.sub(r"\s+", " ", lines[-1])[:160] if lines else ""
 
 
