@@ -514,7 +514,7 @@ def test_a_coordinator_that_has_been_restarted_gets_the_program_again(own_cluste
         expect_equal(step(X, X), X + X)
         assert step.compile(X, X) is not before
         # The array on the cluster is gone, and the error says so.
-        with pytest.raises(tessera.NotFoundError, match="argument 0 .* the coordinator restarted"):
+        with pytest.raises(tessera.NotFoundError, match="argument 0 .* the coordinator has restarted"):
             client.get(step(state, X))
         new = step(X, X)
         expect_equal(step(new, X), 3 * X)
