@@ -301,6 +301,13 @@ endfunction()
 # have the label "memory", from LABELS or from TESSERA_TEST_LABELS, which a folder sets for all tests below it.
 add_custom_target(memory_tests)
 
+# Abseil's headers poison the free slots of hash tables under AddressSanitizer. In later versions the library fills slots
+# itself, and Debian's library was compiled without the code that ends the poison.
+set(TESSERA_ASAN_POISON "")
+if(absl_VERSION VERSION_GREATER_EQUAL 20230802)
+  set(TESSERA_ASAN_POISON ":allow_user_poisoning=0")
+endif()
+
 function(tessera_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "ALONE;OWN_MAIN" "NAME;TIMEOUT" "SRCS;DEPS;LABELS")
   if(ARG_UNPARSED_ARGUMENTS)
@@ -364,7 +371,7 @@ function(tessera_test)
   # are recorded. The leak check of clang 14 has a bug: if thread-local storage of a library begins 16 bytes after a
   # page, the check takes the bytes before it for a header and ends the process. So it is told to skip that storage.
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}"
-                       ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6:intercept_tls_get_addr=0)
+                       ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6:intercept_tls_get_addr=0${TESSERA_ASAN_POISON})
 endfunction()
 
 function(tessera_binary)
@@ -419,7 +426,7 @@ function(tessera_fuzz)
   set_property(GLOBAL APPEND PROPERTY TESSERA_MEMORY_TESTS "${ARG_NAME}|${ARG_NAME}|${deps}")
   # The packaged protobuf and Abseil share containers with our code, but are not built for the sanitizer.
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS fuzz
-                       ENVIRONMENT ASAN_OPTIONS=detect_container_overflow=0)
+                       ENVIRONMENT ASAN_OPTIONS=detect_container_overflow=0${TESSERA_ASAN_POISON})
 endfunction()
 
 # Writes sanitized_tests.txt, the list of tests that scripts/test runs only under sanitizers. They have the label
