@@ -92,6 +92,7 @@ class DiskTest(unittest.TestCase):
             with concurrent.futures.ThreadPoolExecutor(1) as other:
                 freed = other.submit(self.free_when_log_says_full, log, rest)
                 cluster.start_coordinator()
+                self.assertFalse(rest.exists(), "it serves while the disk is full")
                 waited = freed.result().unhindered()
             print(f"serves {waited:.2f} s after there is room")
             self.assertLess(waited, RECOVERED + SLACK)
