@@ -16,11 +16,13 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/thread_name.h"
 #include "base/unique_fd.h"
 
 extern char** environ;
@@ -171,6 +173,20 @@ void DieWithParent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have exited before prctl took effect.
   if (getppid() != parent) _exit(1);
+}
+
+void WatchParent(pid_t parent, std::function<void()> on_end) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
+  if (pidfd < 0 && errno != ESRCH) return DieWithParent(parent);
+  // The parent may have exited before, and its pid may be that of another process.
+  if (pidfd < 0 || getppid() != parent) _exit(1);
+  std::thread([pidfd, on_end = std::move(on_end)] {
+    NameThread("parent");
+    pollfd ended = {pidfd, POLLIN, 0};
+    while (poll(&ended, 1, -1) < 0 && errno == EINTR) {
+    }
+    on_end();
+  }).detach();
 }
 
 }  // namespace tessera

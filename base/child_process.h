@@ -6,6 +6,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,5 +65,10 @@ absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
 // Makes the kernel kill the calling process when the thread that started it exits. `parent` is the
 // pid of the process of that thread. Call it first in the child.
 void DieWithParent(pid_t parent);
+
+// Calls `on_end` on a thread of its own when the process `parent`, which started the calling
+// process, has ended. `on_end` must end the calling process. If the kernel does not support pidfds,
+// this is DieWithParent. Call it first in the child.
+void WatchParent(pid_t parent, std::function<void()> on_end);
 
 }  // namespace tessera

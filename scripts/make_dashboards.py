@@ -373,18 +373,19 @@ def workers():
         "Shows which machine is ill, and what uses the memory.", ["worker"],
         ("Workers",
          graph("Workers by state", "none", [("sum by (state) (tessera_workers)", "{{state}}")],
-               "A worker is lost when it is silent for longer than its lease.", stack=True,
+               "A worker that is silent for longer than its lease (1.5 s) is suspect. What it holds "
+               "is lost if it does not come back within the outage grace (60 s).", stack=True,
                width=6),
          graph("Time since workers were heard", "s",
                [(f"max by (worker) (tessera_worker_heartbeat_age_seconds{{{WORKER}}})",
                  "{{worker}}")],
                "Time since the coordinator last heard of the worker. Normal: below 0.5 s; at the "
-               "end of its lease (1.5 s) the worker is lost.", width=6, limit=1.5),
+               "end of its lease (1.5 s) the worker is suspect.", width=6, limit=1.5),
          graph("Executors that ended", "none",
                [(f"sum by (worker, cause) (increase(tessera_executor_restarts_total{{{WORKER}}}"
                  f"{rate}))", "{{worker}} {{cause}}")],
                "Each end loses the arrays of its devices. Normal: none.", width=6),
-         graph("Workers lost after a silence", "none",
+         graph("Workers that fell silent", "none",
                [(f"sum by (worker) (increase(tessera_worker_lease_expired_total{{{WORKER}}}{rate}))",
                  "{{worker}}")], "Normal: none.", width=6)),
         ("Devices",

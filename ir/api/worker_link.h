@@ -348,6 +348,12 @@ struct ExecutorLost {
   uint64_t launch = 0;  // the launch that ran; 0: none or unknown
   std::string op;       // the op in flight, such as "psum (model.cc:41)"; "" if unknown
 };
+// The executor's process says that it ends, because its daemon has died or stops it. It is the last
+// report on the executor's own stream. It counts even when the daemon's connection has ended
+// before, which by itself proves nothing about the executor.
+struct ExecutorFarewell {
+  std::string reason;  // "its daemon has died"
+};
 // A new process serves as the executor of this index.
 struct ExecutorReady {
   ExecutorInfo info;
@@ -387,7 +393,7 @@ struct ExecutorInventory {
 
 using ReportBody = std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone,
                                 LaunchFailed, BufferWritten, BufferRead, ExecutorLost,
-                                ExecutorReady, FileInspected, ExecutorInventory>;
+                                ExecutorReady, FileInspected, ExecutorInventory, ExecutorFarewell>;
 struct Report {
   int32_t executor = 0;  // index; ignored by Heartbeat
   uint64_t incarnation = 0;
@@ -424,7 +430,8 @@ class WorkerLink {
     (void)executor, (void)incarnation, (void)number;
   }
   // The coordinator has dropped the worker and sends nothing more. A transport closes its
-  // connection.
+  // connection with the daemon. The executors' own connections stay, so that their farewells still
+  // come; only if the coordinator stops (SERVER_STOPPING) are they closed as well.
   virtual void Close(const absl::Status& why) { (void)why; }
 };
 
@@ -437,11 +444,19 @@ class WorkerEvents {
   virtual absl::StatusOr<Welcome> Register(const Registration& registration,
                                            std::shared_ptr<WorkerLink> link) = 0;
   // Receives a report. The reports of an executor come in the order of its events. Reports with an
-  // unknown registration id are ignored.
+  // unknown registration id are ignored, except for an ExecutorFarewell.
   virtual void OnReport(uint64_t registration_id, Report report) = 0;
-  // The worker is no longer connected. If it returns within its outage grace, it registers with the
-  // same incarnations; those that have served a coordinator have `has_state` set.
+  // The worker is no longer connected. This does not mean that it has lost anything. If it returns
+  // within its outage grace, it registers with the same incarnations; those that have served a
+  // coordinator have `has_state` set.
   virtual void Disconnect(uint64_t registration_id, const absl::Status& why) = 0;
+  // The executor's own connection has ended, and commands may be lost with it, while its worker is
+  // still connected. If the executor connects again, its first report is an ExecutorInventory. Not
+  // called for executors that have no connection of their own.
+  virtual void DisconnectExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
+                                  const absl::Status& why) {
+    (void)registration_id, (void)executor, (void)incarnation, (void)why;
+  }
 };
 
 }  // namespace tessera::api

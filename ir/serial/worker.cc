@@ -105,6 +105,7 @@ TESSERA_MESSAGE(ExecutorReady, EXECUTOR_READY, info)
 TESSERA_MESSAGE(FileInspected, FILE_INSPECTED, request, arrays)
 TESSERA_MESSAGE(ExecutorInventory, EXECUTOR_INVENTORY, devices, running, ended, executables,
                 compiling, generations, sequences, running_generations, reports)
+TESSERA_MESSAGE(ExecutorFarewell, EXECUTOR_FAREWELL, reason)
 
 // ---- Checks of received messages. ---------------------------------------------------------------
 static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {
@@ -246,6 +247,10 @@ static absl::Status Check(api::LaunchFailed& r, const ReadLimits&) {
 static absl::Status Check(api::ExecutorLost& r, const ReadLimits&) {
   r.reason.resize(std::min(r.reason.size(), kTextMax));
   r.op.resize(std::min(r.op.size(), kTextMax));
+  return absl::OkStatus();
+}
+static absl::Status Check(api::ExecutorFarewell& r, const ReadLimits&) {
+  r.reason.resize(std::min(r.reason.size(), kTextMax));
   return absl::OkStatus();
 }
 

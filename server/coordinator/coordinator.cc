@@ -456,4 +456,9 @@ void Coordinator::Disconnect(uint64_t registration_id, const absl::Status& why) 
   driver_.RemoveWorker(registration_id, why);
 }
 
+void Coordinator::DisconnectExecutor(uint64_t registration_id, int32_t executor,
+                                     uint64_t incarnation, const absl::Status& why) {
+  driver_.DetachExecutor(registration_id, executor, incarnation, why);
+}
+
 }  // namespace tessera::server

@@ -106,6 +106,9 @@ struct ExecutorReading {
   // Time since it last replied to its worker's daemon if that time exceeds the option
   // unresponsive_ms; otherwise 0.
   absl::Duration silence = {};
+  // Whether it had answered its worker's last question when the worker last said so. An executor
+  // that is busy for a moment does not, without being unresponsive.
+  bool answers = true;
   bool operator==(const ExecutorReading&) const = default;
 };
 

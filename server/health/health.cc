@@ -94,7 +94,7 @@ std::vector<Canary> Health::TakeDue(absl::Time now) {
   if (stopping_ || config_.interval <= absl::ZeroDuration()) return due;
   for (auto& [kind, group] : ExecutorsByKind()) {
     for (Executor* x : group) {
-      if (x->idle() && x->kernel.next_due_at <= now)
+      if (x->may_get_canary() && x->kernel.next_due_at <= now)
         due.push_back(StartCanary(CanaryKind::kKernel, {x}));
     }
     // A stuck executor would block the others in a collective. So a collective canary starts only
@@ -103,7 +103,7 @@ std::vector<Canary> Health::TakeDue(absl::Time now) {
     bool all_ready = true, is_due = false;
     for (const Executor* x : group) {
       devices += x->reading.devices.size();
-      all_ready = all_ready && x->idle() && !x->kernel.failed &&
+      all_ready = all_ready && x->may_get_canary() && !x->kernel.failed &&
                   now - x->kernel.last_success_at <= config_.interval;
       is_due = is_due || x->collective.next_due_at <= now;
     }

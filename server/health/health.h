@@ -117,7 +117,11 @@ class Health {
     uint64_t canary = 0;  // id of the canary that runs on it, or 0
     bool takes_work() const { return reading.alive && !reading.cordoned; }
     bool responsive() const { return reading.silence == absl::ZeroDuration(); }
-    bool idle() const { return reading.operations == 0 && canary == 0; }
+    // Whether a canary may be sent to it. A canary that is sent to an executor which does not
+    // answer proves nothing that its silence does not say, and would wait there.
+    bool may_get_canary() const {
+      return reading.operations == 0 && canary == 0 && reading.answers;
+    }
   };
   // Returns the executors that are alive and not cordoned, grouped by their kind of device.
   std::map<std::string, std::vector<Executor*>> ExecutorsByKind();

@@ -28,10 +28,11 @@ constexpr size_t kCommandsMax = 100'000;
 constexpr size_t kQuestionsMax = 64;
 // How long the last write may take once a stream ends. After that time the stream is cancelled.
 constexpr std::chrono::seconds kLastWriteWait{1};
-// Deadlines of executors.  They are checked at each heartbeat of the daemon. A daemon that sends no
+// Deadlines of executors. They are checked at each heartbeat of the daemon. A daemon that sends no
 // heartbeats loses its lease.
 constexpr absl::Duration kAttachWait = absl::Seconds(10);  // from the first command to attaching
-constexpr absl::Duration kLossWait = absl::Seconds(2);     // from a stream's end to a reported loss
+// From the end of a stream until the executor is away. The daemon may report its loss meanwhile.
+constexpr absl::Duration kLossWait = absl::Milliseconds(500);
 // From the daemon's report of a loss to the end of the stream.
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
@@ -115,7 +116,7 @@ void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command com
   {
     absl::MutexLock lock(&mu_);
     Executor* const e = FindOrReplace(executor, incarnation, &old);
-    if (e == nullptr || e->gone || closed_) return;
+    if (e == nullptr || e->gone || e->detached || closed_) return;
     stream = e->stream;
     if (stream == nullptr) {
       if (e->waiting.empty()) e->deadline = workers_->clock().Now() + kAttachWait;
@@ -150,7 +151,8 @@ void WorkerStream::Kill(int32_t executor, uint64_t incarnation, const std::strin
 
 void WorkerStream::Close(const absl::Status& why) {
   EndNow(why);
-  CloseExecutors(why);
+  StopServingExecutors();
+  if (KindOf(why) == ErrorKind::kServerStopping) EndExecutorStreams(why);
 }
 
 // Sends a question to the daemon and remembers who asked. Questions are bounded, because a daemon
@@ -222,19 +224,22 @@ void WorkerStream::OnEnded(const std::string& why) {
                    registration_id);
     workers_->events().Disconnect(registration_id, absl::UnavailableError(why));
   }
-  CloseExecutors(WorkerLostError(absl::StrCat("the worker is lost: ", why)));
+  StopServingExecutors();
   EndQuestions(why);
 }
 
-void WorkerStream::CloseExecutors(const absl::Status& why) {
+void WorkerStream::StopServingExecutors() {
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+  for (auto& [index, executor] : executors_) executor.waiting.clear();
+}
+
+void WorkerStream::EndExecutorStreams(const absl::Status& why) {
   Streams streams;
   {
     absl::MutexLock lock(&mu_);
-    closed_ = true;
-    for (auto& [index, executor] : executors_) {
-      executor.waiting.clear();
+    for (auto& [index, executor] : executors_)
       if (executor.stream != nullptr) streams.push_back(executor.stream);
-    }
   }
   for (const auto& stream : streams) stream->EndNow(why);
 }
@@ -313,12 +318,15 @@ WorkerStream::Executor* WorkerStream::FindOrReplace(int32_t executor, uint64_t i
 }
 
 // Connects an executor's stream. The ticket key proves which process it is, so that no other
-// process of the network can take an executor's commands. A second stream for the same incarnation
-// is refused, because commands may have been lost with the first one (docs/decisions/0011).
+// process of the network can take an executor's commands. Commands may have been lost with an
+// earlier stream of the same incarnation. So the coordinator is told that this stream has ended,
+// and sends nothing more until the inventory on the new one has come (docs/decisions/0037).
 absl::Status WorkerStream::Attach(const api::Attachment& attachment,
                                   const std::shared_ptr<ExecutorStream>& stream) {
   Streams old;
+  std::shared_ptr<ExecutorStream> superseded;
   std::deque<v1::Envelope> waiting;
+  bool detached = false;
   {
     absl::MutexLock lock(&mu_);
     if (!EqualInConstantTime(
@@ -329,12 +337,31 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
                                     attachment.executor, ", incarnation ", attachment.incarnation));
     if (attachment.epoch != 0 && attachment.epoch != epoch_)
       return WorkerLostError("the message is meant for another coordinator");
-    if (closed_) return WorkerLostError("the worker is lost");
+    if (closed_) return WorkerLostError("the worker is not registered");
     Executor* const e = FindOrReplace(attachment.executor, attachment.incarnation, &old);
-    if (e == nullptr || e->stream != nullptr || e->gone)
+    if (e == nullptr || e->gone)
       return WorkerLostError(absl::StrCat("incarnation ", attachment.incarnation, " of executor ",
-                                          attachment.executor, " is attached already, or gone"));
+                                          attachment.executor, " is gone"));
+    if (e->stream != nullptr) {
+      e->detached = true;
+      superseded = std::move(e->stream);
+    }
+    detached = e->detached;
+  }
+  if (superseded != nullptr)
+    superseded->EndNow(WorkerLostError("the executor has attached with another stream"));
+  // Until `detached` is false again, no command is sent on any stream of the executor.
+  if (detached)
+    workers_->events().DisconnectExecutor(registration_id_, attachment.executor,
+                                          attachment.incarnation,
+                                          absl::UnavailableError("its connection ended"));
+  {
+    absl::MutexLock lock(&mu_);
+    Executor* const e = FindOrReplace(attachment.executor, attachment.incarnation, &old);
+    if (e == nullptr || e->gone || e->stream != nullptr || closed_)
+      return WorkerLostError("the executor or its worker is gone");
     e->stream = stream;
+    e->detached = false;
     e->deadline = absl::InfiniteFuture();
     waiting.swap(e->waiting);
   }
@@ -353,8 +380,8 @@ void WorkerStream::Detach(int32_t executor, const ExecutorStream* stream) {
     if (found == executors_.end() || found->second.stream.get() != stream) return;
     Executor& e = found->second;
     ended = std::move(e.stream);
-    e.gone = true;
-    e.deadline = workers_->clock().Now() + kLossWait;
+    e.detached = true;
+    if (!e.gone) e.deadline = workers_->clock().Now() + kLossWait;
     ReleaseHeldReports(e);
   }
   Deliver();
@@ -405,16 +432,12 @@ void WorkerStream::Deliver() {
 }
 
 // Checks the deadlines of all executors. Runs at each heartbeat of the daemon and needs no timer: a
-// daemon without heartbeats loses its lease anyway. If reports are held for an executor, they are
-// passed on, and its stream is ended. Any other executor whose deadline has passed has not attached
-// in time, or has lost its stream without being reported lost. It is killed.
+// daemon without heartbeats is away anyway. If reports are held for an executor, they are passed
+// on, and its stream is ended. An executor that has lost its stream without being reported lost is
+// away from now on. An executor that has never attached holds nothing, and is killed.
 void WorkerStream::EnforceDeadlines() {
-  struct Overdue {
-    int32_t executor;
-    uint64_t incarnation;
-    const char* reason;
-  };
-  std::deque<Overdue> overdue;
+  using Process = std::pair<int32_t, uint64_t>;  // index and incarnation
+  std::deque<Process> away, unattached;
   Streams late_streams;
   {
     absl::MutexLock lock(&mu_);
@@ -426,13 +449,15 @@ void WorkerStream::EnforceDeadlines() {
         late_streams.push_back(std::move(e.stream));
         ReleaseHeldReports(e);
       } else {
-        overdue.push_back({index, e.incarnation,
-                           e.gone ? "killed: its connection to the coordinator ended"
-                                  : "killed: it did not connect to the coordinator in time"});
+        (e.detached ? away : unattached).emplace_back(index, e.incarnation);
       }
     }
   }
-  for (const Overdue& o : overdue) Kill(o.executor, o.incarnation, o.reason);
+  for (const auto& [executor, incarnation] : away)
+    workers_->events().DisconnectExecutor(registration_id_, executor, incarnation,
+                                          absl::UnavailableError("its connection ended"));
+  for (const auto& [executor, incarnation] : unattached)
+    Kill(executor, incarnation, "killed: it did not connect to the coordinator in time");
   for (const auto& stream : late_streams)
     stream->EndNow(WorkerLostError("the daemon has reported that the executor is lost"));
 }

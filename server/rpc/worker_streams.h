@@ -79,9 +79,10 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
 
   // ---- For the streams of its executors. ----
   // Connects an executor with its stream. From now on the executor's commands go to `stream`,
-  // beginning with those that wait. Returns TICKET_REFUSED if the key is not the executor's, and
-  // WORKER_LOST if the attachment is meant for another coordinator, if the worker is lost, or if
-  // this incarnation of the executor is attached already or gone.
+  // beginning with those that wait. If the executor was attached before, the coordinator is told
+  // first that the last stream has ended. Returns TICKET_REFUSED if the key is not the executor's,
+  // and WORKER_LOST if the attachment is meant for another coordinator, if the worker's connection
+  // has ended, or if this incarnation of the executor is gone.
   absl::Status Attach(const api::Attachment& attachment,
                       const std::shared_ptr<ExecutorStream>& stream) ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the attached stream has ended, after its last report was taken.
@@ -100,14 +101,15 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   struct Executor {
     uint64_t incarnation = 0;
     std::shared_ptr<ExecutorStream> stream;  // null if it is not attached
-    bool gone = false;                 // true if its stream has ended, or it is lost or killed
-    std::deque<v1::Envelope> waiting;  // commands that wait until it attaches
+    bool gone = false;                       // true if it is reported lost, or is to be killed
+    bool detached = false;                   // true if it was attached, and its stream has ended
+    std::deque<v1::Envelope> waiting;  // commands that wait until it attaches for the first time
     // Reports of the daemon about this index that are held back. The first is the executor's loss:
     // it waits as long as the executor's stream may still bring earlier reports.
     std::deque<api::Report> held_reports;
-    // If reports are held, the time at which they are released. Otherwise the time at which the
-    // executor is killed, unless it attaches before (if it never has), or the daemon reports its
-    // loss before (if its stream has ended).
+    // If reports are held, the time at which they are released. Otherwise, if it has never
+    // attached, the time at which it is killed. If its stream has ended, the time at which the
+    // coordinator is told so, unless it attaches again or the daemon reports its loss before.
     absl::Time deadline = absl::InfiniteFuture();
     // The scheduler has processed the executor's reports up to number `processed`, and its changes
     // are durable. The executor has been told so for the reports up to `acknowledged`.
@@ -127,7 +129,11 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   absl::Status TakeAnswer(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
   void EndQuestions(const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Kill(int32_t executor, uint64_t incarnation, const std::string& reason);
-  void CloseExecutors(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends no more commands and lets no executor attach. The streams of the executors stay, for
+  // their farewells; while the daemon's stream is gone, the coordinator ignores their other
+  // reports.
+  void StopServingExecutors() ABSL_LOCKS_EXCLUDED(mu_);
+  void EndExecutorStreams(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns the state of the index for this incarnation. Returns null if the index is unknown or a
   // later incarnation is known. If an earlier incarnation was known, its state is replaced, and its

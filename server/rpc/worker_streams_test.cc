@@ -56,6 +56,10 @@ class FakeCoordinator final : public api::WorkerEvents {
       reports_.push_back(absl::StrCat("done ", done->launch));
     } else if (const auto* lost = std::get_if<api::ExecutorLost>(&report.body)) {
       reports_.push_back(absl::StrCat("lost ", report.incarnation, ": ", lost->reason));
+    } else if (const auto* farewell = std::get_if<api::ExecutorFarewell>(&report.body)) {
+      reports_.push_back(absl::StrCat("farewell ", report.incarnation, ": ", farewell->reason));
+    } else if (std::holds_alternative<api::ExecutorInventory>(report.body)) {
+      reports_.push_back(absl::StrCat("inventory ", report.incarnation));
     } else {
       reports_.push_back(absl::StrCat("ready ", report.incarnation));
     }
@@ -64,6 +68,13 @@ class FakeCoordinator final : public api::WorkerEvents {
     absl::MutexLock lock(&mu_);
     if (!std::exchange(disconnected_, true))
       reports_.push_back(absl::StrCat("disconnected: ", why.message()));
+  }
+  void DisconnectExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
+                          const absl::Status& why) override {
+    EXPECT_EQ(registration_id, kRegistrationId);
+    EXPECT_EQ(executor, 0);
+    absl::MutexLock lock(&mu_);
+    reports_.push_back(absl::StrCat("away ", incarnation, ": ", why.message()));
   }
 
   std::shared_ptr<api::WorkerLink> link() {
@@ -215,7 +226,6 @@ TEST_F(WorkerStreamsTest, OnlyTheExecutorOfTheIndexMayAttach) {
   const auto executor = Attach(kIncarnation);
   SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
-  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kRegistrationId), ReasonIs("WORKER_LOST"));
   // The next process takes the index over, and the stream of the previous one ends.
   const auto next = Attach(kIncarnation + 1);
   SendCommand(kIncarnation + 1, 2);
@@ -362,7 +372,7 @@ TEST_F(WorkerStreamsTest, AnExecutorThatDoesNotAttachIsKilled) {
             "kill 70: killed: it did not connect to the coordinator in time");
 }
 
-TEST_F(WorkerStreamsTest, AnExecutorWhoseStreamEndedIsKilledUnlessItsLossIsReported) {
+TEST_F(WorkerStreamsTest, AnExecutorWhoseStreamEndedIsAwayUnlessItsLossIsReported) {
   auto executor = Attach(kIncarnation);
   SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
@@ -375,19 +385,59 @@ TEST_F(WorkerStreamsTest, AnExecutorWhoseStreamEndedIsKilledUnlessItsLossIsRepor
   EXPECT_EQ(executor->ReadCommand(), "read 2");
   executor->WritesDone();
   TESSERA_EXPECT_OK(executor->Finish());
-  clock_.Advance(absl::Milliseconds(2001));
+  clock_.Advance(absl::Milliseconds(501));
   daemon_->SendReport(0, api::Heartbeat{});
-  EXPECT_EQ(daemon_->ReadCommand(), "kill 71: killed: its connection to the coordinator ended");
+  EXPECT_THAT(events_.AwaitReports(3), ElementsAre("lost 70: exited with status 5",
+                                                   "away 71: its connection ended", "heartbeat"));
+  SendCommand(kIncarnation + 1, 3);  // It is not sent, since the executor is away.
+  executor = Attach(kIncarnation + 1);
+  executor->SendReport(kIncarnation + 1, api::ExecutorInventory{});
+  EXPECT_THAT(events_.AwaitReports(5),
+              ElementsAre("lost 70: exited with status 5", "away 71: its connection ended",
+                          "heartbeat", "away 71: its connection ended", "inventory 71"));
+  SendCommand(kIncarnation + 1, 4);
+  EXPECT_EQ(executor->ReadCommand(), "read 4");
 }
 
-TEST_F(WorkerStreamsTest, ExecutorStreamsEndWithTheDaemonsStream) {
+TEST_F(WorkerStreamsTest, AnExecutorAttachesAgainBeforeTheEndOfItsStreamIsNoticed) {
+  const auto executor = Attach(kIncarnation);
+  SendCommand(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  const auto again = Attach(kIncarnation);
+  EXPECT_EQ(executor->ReadCommand(), "");
+  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "attached with another stream"));
+  again->SendReport(kIncarnation, api::ExecutorInventory{});
+  EXPECT_THAT(events_.AwaitReports(2),
+              ElementsAre("away 70: its connection ended", "inventory 70"));
+  SendCommand(kIncarnation, 2);
+  EXPECT_EQ(again->ReadCommand(), "read 2");
+}
+
+TEST_F(WorkerStreamsTest, FarewellsComeAfterTheEndOfTheDaemonsStream) {
   const auto executor = Attach(kIncarnation);
   SendCommand(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   daemon_.reset();
-  EXPECT_EQ(executor->ReadCommand(), "");
-  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "the worker is lost"));
   EXPECT_THAT(events_.AwaitReports(1), ElementsAre("disconnected: its connection ended"));
+  SendCommand(kIncarnation, 2);  // It is not sent.
+  executor->SendReport(kIncarnation, api::ExecutorFarewell{"its daemon has died"});
+  executor->WritesDone();
+  EXPECT_EQ(executor->ReadCommand(), "");
+  TESSERA_EXPECT_OK(executor->Finish());
+  EXPECT_THAT(events_.AwaitReports(2), ElementsAre("disconnected: its connection ended",
+                                                   "farewell 70: its daemon has died"));
+  const auto late = Attach(kIncarnation);
+  EXPECT_EQ(late->ReadCommand(), "");
+  EXPECT_THAT(late->Finish(), ReasonIs("WORKER_LOST", "not registered"));
+}
+
+TEST_F(WorkerStreamsTest, ExecutorStreamsEndWhenTheCoordinatorStops) {
+  const auto executor = Attach(kIncarnation);
+  SendCommand(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  events_.link()->Close(MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down"));
+  EXPECT_EQ(executor->ReadCommand(), "");
+  EXPECT_THAT(executor->Finish(), ReasonIs("SERVER_STOPPING"));
 }
 
 TEST_F(WorkerStreamsTest, ReportsOfOtherProcessesAreRefused) {

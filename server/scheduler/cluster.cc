@@ -83,6 +83,7 @@ void Cluster::Adopt(Executor& executor) {
   EndAway(executor);
   executor.adopted = true;
   executor.registration_id = workers_.at(executor.worker).registration_id;
+  executor.last_registration_id = executor.registration_id;
   executor.lost_reason.clear();
   executor.last_heartbeat = {};
 }
@@ -117,14 +118,24 @@ std::vector<std::string> Cluster::Disconnect(const std::string& worker, const st
   for (const std::string& name : w.executors) {
     Executor& x = executors_.at(name);
     if (x.registration_id != w.registration_id) continue;
-    x.lost_reason = reason;
-    x.registration_id = 0;
+    DisconnectExecutor(x, reason);
     lost.push_back(name);
   }
   registrations_.erase(w.registration_id);
   w.registration_id = 0;
   w.lost_reason = reason;
   return lost;
+}
+
+void Cluster::DisconnectExecutor(Executor& executor, const std::string& reason) {
+  executor.lost_reason = reason;
+  executor.registration_id = 0;
+}
+
+Executor* Cluster::FindExecutorOf(uint64_t registration_id, int32_t index) {
+  for (auto& [name, x] : executors_)
+    if (x.last_registration_id == registration_id && x.info.index == index) return &x;
+  return nullptr;
 }
 
 // Records what the process of the executor says of itself, and forgets what was known of the
@@ -145,7 +156,7 @@ bool Cluster::RegisterExecutor(const std::string& worker, const std::string& hos
   }
   EndAway(x);
   x.host = host;
-  x.registration_id = w.registration_id;
+  x.registration_id = x.last_registration_id = w.registration_id;
   x.info = info;
   x.adopted = false;
   x.returned_generations.clear();

@@ -28,11 +28,15 @@ struct Executor {
   std::string name;  // "worker/index"
   std::string worker, host;
   uint64_t registration_id = 0;  // id of its worker's registration; 0 if it is lost or away
+  // The id of its worker's registration when it was last alive; 0 if it was not alive since the
+  // coordinator started.
+  uint64_t last_registration_id = 0;
   api::ExecutorInfo info;
   int64_t first_device = 0;  // device ids are first_device + Device::local_index
   std::string lost_reason;   // reason for which the executor is lost or away
-  // Whether the executor is away: it is not alive, because its worker is silent or the coordinator
-  // has restarted. Until `away_until` it may come back with the arrays and programs that it holds.
+  // Whether the executor is away: it is not alive, because its worker is silent, a connection has
+  // ended, or the coordinator has restarted. Until `away_until` it may come back with the arrays
+  // and programs that it holds.
   bool away = false;
   absl::Time away_until = absl::InfinitePast();
   bool adopted = false;                        // whether its process came back after it was away
@@ -88,6 +92,9 @@ class Cluster {
     return name.empty() ? nullptr : FindIn(workers_, name);
   }
   Executor* FindExecutor(const std::string& name) { return FindIn(executors_, name); }
+  // Returns the executor with this index of the worker that has, or last had, this registration.
+  // Returns null if there is none.
+  Executor* FindExecutorOf(uint64_t registration_id, int32_t index);
   // Requires: the worker or executor is known.
   Worker& worker(const std::string& name) { return workers_.at(name); }
   const Worker& worker(const std::string& name) const { return workers_.at(name); }
@@ -141,16 +148,19 @@ class Cluster {
   // Records that the executor is back with the arrays and programs that it held. Requires: its
   // worker is connected.
   void Adopt(Executor& executor);
-  // Marks the executor as away: it is not alive, and may come back before `until`.
+  // Marks the executor as away: it is not alive, and may come back before `until`. If it is away
+  // already, only its time changes.
   void BeginAway(Executor& executor, absl::Time until);
   // Ends the absence of the executor: it is back, or will not come back.
   void EndAway(Executor& executor);
   // Records that the worker is connected, under `registration_id`. Adds the worker if it is
   // unknown.
   Worker& Connect(const std::string& worker, uint64_t registration_id);
-  // Ends the worker's connection. Marks the executors that were alive as lost, and returns their
-  // names.
+  // Ends the worker's connection. Its executors are not alive any more. Returns the names of those
+  // that were.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
+  // Ends the executor's own connection. It is not alive any more.
+  static void DisconnectExecutor(Executor& executor, const std::string& reason);
   // Records that an executor has registered, perhaps not for the first time. Returns whether it was
   // unknown.
   bool RegisterExecutor(const std::string& worker, const std::string& host,

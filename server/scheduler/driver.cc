@@ -106,6 +106,11 @@ void Driver::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
   ProcessEvents(clock_->Now(), kEventsOfOthersMax);
 }
 
+void Driver::DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
+                            const absl::Status& why) {
+  Post(ExecutorGone{registration_id, executor, incarnation, why});
+}
+
 void Driver::Stop() {
   std::vector<Inbox::Outgoing> remaining;
   {

@@ -239,8 +239,16 @@ struct WorkerRegistered {
   uint64_t registration_id = 0;
   api::Registration registration;
 };
+// The connection of a worker's daemon has ended.
 struct WorkerGone {
   uint64_t registration_id = 0;
+  absl::Status why;
+};
+// The connection of an executor has ended, while its worker's goes on.
+struct ExecutorGone {
+  uint64_t registration_id = 0;
+  int32_t executor = 0;
+  uint64_t incarnation = 0;
   absl::Status why;
 };
 struct WorkerReported {
@@ -263,6 +271,6 @@ using Event =
                  Execute, CreateArray, DescribeUpload, WriteShard, ReadShard, DescribeArray,
                  ListArrays, WaitArray, SaveArrays, LoadArrays, DeleteArrays, WaitOperation,
                  CancelOperation, ListOperations, ExplainPending, ReadTelemetry, Planned,
-                 WorkerRegistered, WorkerGone, WorkerReported, Restore, Tick>;
+                 WorkerRegistered, WorkerGone, ExecutorGone, WorkerReported, Restore, Tick>;
 
 }  // namespace tessera::server::scheduler

@@ -153,6 +153,7 @@ class Machine {
   // workers.cc
   void On(const WorkerRegistered& e);
   void On(const WorkerGone& e);
+  void On(const ExecutorGone& e);
   void On(const WorkerReported& e);
   // restore.cc
   void On(const Restore& e);
@@ -606,7 +607,6 @@ class Machine {
   void HandleReport(const std::string& worker, const api::Heartbeat& beat);
   void HandleReport(const std::string& worker, uint64_t registration_id,
                     const api::ExecutorReady& ready);
-  void HandleReport(Executor& x, const api::ExecutorLost& lost);
   void HandleReport(Executor& x, const api::CommunicatorReady& ready);
   void HandleReport(Executor& x, const api::ProgramLoaded& loaded);
   void HandleReport(Executor& x, const api::LaunchDone& done);
@@ -626,8 +626,12 @@ class Machine {
   void OnAwayTimer();
   // Kills the process of an executor whose time to come back is over, if its worker is back.
   void KillUnheard(const Executor& executor);
-  // Marks the executors of a worker that is silent as away.
+  // Marks the executors of a worker that is silent or whose connection has ended as away.
   void BeginAway(const std::string& worker, const std::string& reason);
+  // Marks an executor whose own connection has ended as away.
+  void BeginAway(Executor& executor, const std::string& reason);
+  // Lets the time to come back begin anew for all executors that are away.
+  void RestartGrace();
   // Ends or suspends the waits for an executor that is away from now on.
   void SuspendWaits(const std::string& executor);
   // Returns whether `info` is of the process that the executor had before it went away.
@@ -680,6 +684,10 @@ class Machine {
   void LoseExecutor(const std::string& executor, const std::string& reason, uint64_t launch,
                     const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
+  // Handles the report that this process of the executor has ended, or ends. The executor may be
+  // away. `executor` may be null.
+  void OnProcessEnd(const Executor* executor, uint64_t incarnation, const std::string& reason,
+                    uint64_t launch, const std::string& op);
   void OnLeaseTimer(uint64_t registration_id);
   // Call it when executors are back. Retries the operations and requests that wait for executors.
   void RetryBlocked();
@@ -696,6 +704,9 @@ class Machine {
   void MarkOverdue(const std::string& executor, const std::string& who);
   void MarkLoadersOverdue(const Executable& executable, const std::string& who);
   void KillIfOverdue(Executor& x);
+  // Returns whether the executor may be killed because it does not answer. An executor that holds
+  // arrays has as much time to answer as one that is away has to come back.
+  bool MayKillForSilence(const Executor& x);
 
  private:
   State& s_;

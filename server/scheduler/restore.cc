@@ -1,12 +1,12 @@
 // Restores the state from the rows that earlier lives of the coordinator have committed, and takes
 // back executors that were away.
 //
-// The executors of an earlier life are away, and so are the executors of a worker that falls
-// silent. They stay away until they come back with what they hold, or until the grace is over.
-// Meanwhile the arrays on them keep their state, the operations that they run go on, and operations
-// that need them wait.
+// The executors of an earlier life are away. So are the executors of a worker that falls silent or
+// whose connection ends, and an executor whose own connection ends. They stay away until they come
+// back with what they hold, or until the grace is over. Meanwhile the arrays on them keep their
+// state, the operations that they run go on, and operations that need them wait.
 //
-// Reference: docs/decisions/0011, 0013.
+// Reference: docs/decisions/0011, 0013, 0037.
 #include <algorithm>
 
 #include "base/status_exception.h"
@@ -227,15 +227,45 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   // Disconnects all executors of the worker first, so that no command is sent to one of them.
   const std::vector<std::string> away = cluster_.Disconnect(worker, reason);
   for (const std::string& name : away) cluster_.BeginAway(cluster_.executor(name), until);
-  Log("worker ", worker, " is away");
-  LogIncident("worker away", {{"worker", worker},
-                              {"host", w.host},
-                              {"session", absl::StrCat(registration_id)},
-                              {"lost_after", absl::FormatDuration(s_.config.outage_grace)},
-                              {"why", reason}});
+  const bool is_away = cluster_.AnyAway(w);
+  Log("worker ", worker, is_away ? " is away" : " is gone");
+  LogIncident(is_away ? "worker away" : "worker gone",
+              {{"worker", worker},
+               {"host", w.host},
+               {"session", absl::StrCat(registration_id)},
+               {"lost_after",
+                absl::FormatDuration(is_away ? s_.config.outage_grace : absl::ZeroDuration())},
+               {"why", reason}});
   cluster_.ShareMemory(w.host);
   for (const std::string& name : away) SuspendWaits(name);
   if (!away.empty()) Arm(until, kAwayTimer, registration_id);
+}
+
+void Machine::BeginAway(Executor& x, const std::string& reason) {
+  const uint64_t registration_id = x.registration_id;
+  const absl::Time until = now_ + s_.config.outage_grace;
+  cluster_.DisconnectExecutor(x, reason);
+  cluster_.BeginAway(x, until);
+  Log("executor ", x.name, " is away");
+  LogIncident("executor away", {{"executor", x.name},
+                                {"worker", x.worker},
+                                {"incarnation", absl::StrCat(x.info.incarnation)},
+                                {"lost_after", absl::FormatDuration(s_.config.outage_grace)},
+                                {"why", reason}});
+  cluster_.ShareMemory(x.host);
+  SuspendWaits(x.name);
+  Arm(until, kAwayTimer, registration_id);
+}
+
+// While this process was paused, it heard nothing, and whoever wanted to come back may have been
+// waiting for it. So nothing that it finds when it goes on counts against an executor.
+void Machine::RestartGrace() {
+  if (cluster_.num_away() == 0) return;
+  const absl::Time until = now_ + s_.config.outage_grace;
+  for (const auto& [name, known] : cluster_.executors())
+    if (known.away) cluster_.BeginAway(cluster_.executor(name), until);
+  Log("the coordinator was paused; the time to come back begins anew");
+  Arm(until, kAwayTimer, 0);
 }
 
 // Ends the waits for writes and looks at files, because their commands may not have reached the

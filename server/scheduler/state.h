@@ -31,9 +31,10 @@ namespace tessera::server::scheduler {
 struct State {
   Config config;
   // How far the wall clock and the steady clock are ahead of the `now` of a step. The caller of
-  // Step sets both. They decide nothing: they are added to dates for people, and to the expiry of
-  // tickets.
+  // Step sets both. They are added to dates for people, and to the expiry of tickets. `now` stands
+  // still while the process is paused, so a pause is seen from how much `steady_ahead` has grown.
   absl::Duration wall_ahead, steady_ahead;
+  absl::Duration steady_ahead_before;  // value of `steady_ahead` in the last step
   // How long the step's event has waited. The caller of Step sets it. The commands of the step
   // leave later than its `now` by this much.
   absl::Duration lag;

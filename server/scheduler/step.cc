@@ -5,11 +5,25 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 #include "base/log.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
+namespace {
+
+// The shortest pause of this process after which executors that are away get their whole time to
+// come back again.
+constexpr absl::Duration kPauseMin = absl::Seconds(1);
+
+// Returns whether this process was paused since the last step.
+bool WasPaused(State& state) {
+  const absl::Duration before = std::exchange(state.steady_ahead_before, state.steady_ahead);
+  return state.steady_ahead - before >= kPauseMin;
+}
+
+}  // namespace
 
 State InitialState(const Config& config) {
   State state;
@@ -24,6 +38,7 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
   state.notes.clear();
   Machine machine(state, now, std::move(memory));
   machine.RecordCommandsSent();
+  if (WasPaused(state)) machine.RestartGrace();
   std::visit(
       [&](const auto& e) {
         if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)

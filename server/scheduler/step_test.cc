@@ -13,10 +13,12 @@
 //     [host=h] [memory=1000]                 memory of the host
 //                                            0#1x2@64: an executor with 64 bytes per device
 //                                            0#1x2!: an executor that has state
-//   gone s1 its connection ended
+//   gone s1 its connection ended             the connection of a worker; of an executor: gone
+//   s1/0#1 pause 25000                              the coordinator was paused for so many ms
 //   report s1/0#1 done 7
 //     failed 7 OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 | heartbeat | ready 0#2x2
 //     lost 7 psum (a.cc:1) ; killed by signal 9           launch or 0, op ; reason
+//     farewell its daemon has died
 //
 //   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1] [timeout=100]
 //     [absent=1000]                          plans for absent devices with this many bytes
@@ -159,6 +161,10 @@ class Harness {
       const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
       if (words[0] == "at") {
         now_ = absl::UnixEpoch() + absl::Milliseconds(Number(words.at(1)));
+        continue;
+      }
+      if (words[0] == "pause") {
+        state_.steady_ahead += absl::Milliseconds(Number(words.at(1)));
         continue;
       }
       if (words[0] == "caller") {  // caller TENANT [viewer|user|operator|admin]
@@ -326,8 +332,13 @@ class Harness {
       }
       return e;
     }
-    if (verb == "gone")
-      return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
+    if (verb == "gone") {
+      const Words of = absl::StrSplit(w.at(1).substr(1), absl::ByAnyChar("/#"));
+      const absl::Status why = absl::UnavailableError(Rest(w, 2));
+      if (of.size() == 1) return WorkerGone{Number(of[0]), why};
+      return ExecutorGone{Number(of.at(0)), static_cast<int32_t>(Number(of.at(1))),
+                          Number(of.at(2)), why};
+    }
     if (verb == "report") return ReportOf(w);
     // restart N begins the N-th life with everything that the life before committed, or without the
     // last commit.
@@ -528,6 +539,8 @@ class Harness {
       e.report.body =
           api::ExecutorLost{std::string(absl::StripAsciiWhitespace(parts.at(1))), Number(w.at(3)),
                             std::string(absl::StripAsciiWhitespace(parts.at(0)))};
+    } else if (what == "farewell") {
+      e.report.body = api::ExecutorFarewell{Rest(w, 3)};
     } else if (what == "inventory") {  // inventory [ready=2,3/2,3] [running=7/1/0] ...
       api::ExecutorInventory inventory;
       const auto lists = [&](const std::string& key, auto member) {
@@ -617,8 +630,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "files", "sessions", "tenants", "drain", "meshes", "absent", "moves",
                       "pending", "compile", "frozen", "holds", "reshard", "outage", "restart",
                       "adopt", "adopt_compiled", "answers", "answers_waiting", "answers_kept",
-                      "resend", "resend_full", "undone", "away", "forget", "away_donate", "behind",
-                      "order", "originals", "uploads", "blame", "room", "replaced", "rejoin"),
+                      "resend", "resend_full", "undone", "away", "connection", "forget",
+                      "away_donate", "behind", "order", "originals", "uploads", "blame", "room",
+                      "replaced", "rejoin"),
     [](const auto& info) { return info.param; });
 
 // Each run reads what the run before it makes.
@@ -658,7 +672,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 47);
+  EXPECT_EQ(files, 48);
 }
 
 }  // namespace

@@ -98,7 +98,8 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     int first_device = 0;
     for (const std::string& executor : worker.executors) {
       const Executor& x = cluster_.executor(executor);
-      const char* device_state = !x.alive()        ? "lost"
+      const char* device_state = x.away            ? "away"
+                                 : !x.alive()      ? "lost"
                                  : !Responsive(x)  ? "unresponsive"
                                  : draining        ? "draining"
                                  : worker.cordoned ? "cordoned"
@@ -118,7 +119,8 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
           .launches_succeeded = x.launches_succeeded,
           .collective_launches_succeeded = x.collective_launches_succeeded,
           .progress_age = x.progress_age,
-          .silence = Responsive(x) ? absl::ZeroDuration() : x.last_heartbeat.silence};
+          .silence = Responsive(x) ? absl::ZeroDuration() : x.last_heartbeat.silence,
+          .answers = x.last_heartbeat.silence <= absl::ZeroDuration()};
       for (int32_t d = 0; d < x.info.num_devices; ++d)
         reading.devices.push_back(x.first_device + d);
       first_device += x.info.num_devices;

@@ -123,10 +123,18 @@ void Machine::On(const WorkerRegistered& e) {
   Arm(w.last_seen + s_.config.lease, kLeaseTimer, e.registration_id);
   Log("worker ", r.worker, " registered");
   // An executor that was known and comes without state has not heard of an earlier acceptance, so
-  // no command has reached it. An executor that comes with state is there once it has said what it
-  // holds (Adopt). If it is not adopted, its worker starts another process in its place.
-  for (const api::ExecutorInfo& info : r.executors)
-    if (!info.has_state) RegisterExecutor(r.worker, r.host, info);
+  // no command has reached it, and it counts as back with nothing. An executor that comes with
+  // state is there once it has said what it holds (Adopt). If it is not adopted, its worker starts
+  // another process in its place.
+  for (const api::ExecutorInfo& info : r.executors) {
+    if (info.has_state) continue;
+    const std::string name = ExecutorName(r.worker, info.index);
+    if (MayAdopt(name, info)) {
+      Adopt(cluster_.executor(name), {});
+    } else {
+      RegisterExecutor(r.worker, r.host, info);
+    }
+  }
   cluster_.ShareMemory(r.host);
   RetryBlocked();
 }
@@ -172,8 +180,18 @@ void Machine::MarkLoadersOverdue(const Executable& executable, const std::string
     if (executable.loaded_on.count(member) == 0) MarkOverdue(member, who);
 }
 
+bool Machine::MayKillForSilence(const Executor& x) {
+  if (Responsive(x)) return false;
+  if (x.last_heartbeat.silence >= s_.config.outage_grace) return true;
+  const std::vector<ArrayTable::Entry> arrays = ArraysOn(x);
+  return std::none_of(arrays.begin(), arrays.end(), [&](const ArrayTable::Entry& entry) {
+    const ArrayRecord& a = *entry.record;
+    return a.error.ok() && a.tenant != core::kSystemTenant && IsHeldBy(a, x);
+  });
+}
+
 void Machine::KillIfOverdue(Executor& x) {
-  if (x.overdue_for.empty() || Responsive(x)) return;
+  if (x.overdue_for.empty() || !MayKillForSilence(x)) return;
   std::string reason = absl::StrCat("killed: it does not answer its worker, and ", x.overdue_for,
                                     " has waited for it in vain");
   x.overdue_for.clear();
@@ -275,7 +293,15 @@ void Machine::On(const WorkerGone& e) {
   const std::string* const known = cluster_.WorkerOf(e.registration_id);
   if (known == nullptr) return;
   const std::string worker = *known;
-  LoseWorker(worker, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
+  BeginAway(worker, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
+}
+
+void Machine::On(const ExecutorGone& e) {
+  const std::string* const worker = cluster_.WorkerOf(e.registration_id);
+  if (worker == nullptr) return;
+  Executor* const x = cluster_.FindExecutor(ExecutorName(*worker, e.executor));
+  if (x == nullptr || !x->alive() || x->info.incarnation != e.incarnation) return;
+  BeginAway(*x, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
 }
 
 void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
@@ -368,10 +394,20 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   if (!order_.held().empty()) RetryHeld();
 }
 
+void Machine::OnProcessEnd(const Executor* x, uint64_t incarnation, const std::string& reason,
+                           uint64_t launch, const std::string& op) {
+  if (x == nullptr || (!x->alive() && !x->away) || x->info.incarnation != incarnation) return;
+  LoseExecutor(std::string(x->name), reason, launch, op);
+}
+
 // Passes a report to the HandleReport function for its type. Every report is a sign of life of the
 // worker. A report of an incarnation other than the executor's current one is ignored. So is a
-// report from before the executor came back, if its inventory contains the same fact.
+// report from before the executor came back, if its inventory contains the same fact. The end of a
+// process counts even if its worker's connection has ended.
 void Machine::On(const WorkerReported& e) {
+  if (const auto* farewell = std::get_if<api::ExecutorFarewell>(&e.report.body))
+    return OnProcessEnd(cluster_.FindExecutorOf(e.registration_id, e.report.executor),
+                        e.report.incarnation, farewell->reason, 0, "");
   const std::string* const known = cluster_.WorkerOf(e.registration_id);
   if (known == nullptr) return;
   const std::string worker = *known;
@@ -382,6 +418,8 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
     return HandleReport(worker, e.registration_id, *ready);
   Executor* const x = cluster_.FindExecutor(ExecutorName(worker, e.report.executor));
+  if (const auto* lost = std::get_if<api::ExecutorLost>(&e.report.body))
+    return OnProcessEnd(x, e.report.incarnation, lost->reason, lost->launch, lost->op);
   if (const auto* inventory = std::get_if<api::ExecutorInventory>(&e.report.body)) {
     if (x != nullptr && x->away && x->info.incarnation == e.report.incarnation)
       Adopt(*x, *inventory);
@@ -401,6 +439,8 @@ void Machine::On(const WorkerReported& e) {
         using Body = std::decay_t<decltype(report)>;
         if constexpr (!std::is_same_v<Body, api::Heartbeat> &&
                       !std::is_same_v<Body, api::ExecutorReady> &&
+                      !std::is_same_v<Body, api::ExecutorLost> &&
+                      !std::is_same_v<Body, api::ExecutorFarewell> &&
                       !std::is_same_v<Body, api::ExecutorInventory>)
           HandleReport(*x, report);
       },
@@ -465,10 +505,6 @@ void Machine::HandleReport(Executor& x, const api::BufferRead& read) {
   if (wait == nullptr || wait->executor != x.name) return;
   EndWait(read.request);
   Answer(read.request, read.value);
-}
-
-void Machine::HandleReport(Executor& x, const api::ExecutorLost& lost) {
-  LoseExecutor(std::string(x.name), lost.reason, lost.launch, lost.op);
 }
 
 // A communicator that could not be opened is only logged: the executor fails the launches that use

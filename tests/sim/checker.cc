@@ -58,6 +58,7 @@ constexpr const char* kEventNames[] = {"open session",
                                        "planned",
                                        "worker registered",
                                        "worker gone",
+                                       "executor gone",
                                        "",
                                        "restore",
                                        "tick"};
@@ -66,8 +67,8 @@ static_assert(std::size(kEventNames) == Checker::kEvents);
 constexpr const char* kReportNames[] = {"heartbeat",      "communicator ready", "program loaded",
                                         "launch done",    "launch failed",      "buffer written",
                                         "buffer read",    "executor lost",      "executor ready",
-                                        "file inspected", "inventory"};
-constexpr size_t kInventoryReport = std::size(kReportNames) - 1;
+                                        "file inspected", "inventory",          "farewell"};
+constexpr size_t kInventoryReport = std::size(kReportNames) - 2;
 static_assert(std::size(kReportNames) == Checker::kReports);
 
 }  // namespace
@@ -88,9 +89,19 @@ void Checker::Excuse(const std::string& executor, uint64_t incarnation, absl::Ti
   excused = std::max(excused, until);
 }
 
+void Checker::Disturb(const std::string& executor, uint64_t incarnation, absl::Time until) {
+  Disturbance& d = disturbed_[{executor, incarnation}];
+  if (d.until < world_->now()) d.since = world_->now();
+  d.until = std::max(d.until, until);
+}
+
 bool Checker::IsExcused(const std::string& executor, uint64_t incarnation) const {
   const auto excused = excused_.find({executor, incarnation});
-  return excused != excused_.end() && excused->second >= world_->now();
+  if (excused != excused_.end() && excused->second >= world_->now()) return true;
+  const auto disturbed = disturbed_.find({executor, incarnation});
+  return disturbed != disturbed_.end() &&
+         disturbed->second.until - disturbed->second.since >= kOutageGrace &&
+         disturbed->second.until + kCountedAsLostWithin >= world_->now();
 }
 
 void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {

@@ -2,7 +2,7 @@
 //
 // The checker knows what the faults have done to the machines. It compares this with the effects of
 // the scheduler and with the answers that clients get. The promises:
-// - An array is lost only if a holder of it died or was cut off.
+// - An array is lost only if a holder of it died, or was cut off for the outage grace.
 // - A change that was acknowledged to a client is still there after a restart.
 // - An operation ends once and stays ended.
 // - No id is given twice.
@@ -50,9 +50,13 @@ class Checker {
 
   // ---- The machines. ----
   void OnFault(FaultKind kind, absl::Duration time);
-  // Until this time, the executor's process may be counted as lost, because it is cut off or
-  // suspended. Calls for the same process add up: the latest time counts. InfiniteFuture means that
-  // the process has died.
+  // Until this time the executor's process is cut off or suspended, or is coming back from that.
+  // Only once such times, one after the other, are as long as the outage grace may the process be
+  // counted as lost.
+  void Disturb(const std::string& executor, uint64_t incarnation, absl::Time until);
+  // Until this time, the executor's process may be counted as lost, because it may be killed. Calls
+  // for the same process add up: the latest time counts. InfiniteFuture means that the process has
+  // died.
   void Excuse(const std::string& executor, uint64_t incarnation,
               absl::Time until = absl::InfiniteFuture());
   bool IsExcused(const std::string& executor, uint64_t incarnation) const;
@@ -106,6 +110,10 @@ class Checker {
   Coverage coverage_ = {};
   bool clock_stepped_ = false;
   std::map<std::pair<std::string, uint64_t>, absl::Time> excused_;
+  struct Disturbance {
+    absl::Time since = absl::InfinitePast(), until = absl::InfinitePast();
+  };
+  std::map<std::pair<std::string, uint64_t>, Disturbance> disturbed_;
   std::map<std::string, absl::Time> silence_excused_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // until then the coordinator hears nothing
   std::set<std::tuple<uint64_t, std::string, uint64_t>> begun_launches_;

@@ -127,6 +127,7 @@ std::shared_ptr<Uplink> Coordinator::Attach(Path* path, const api::Attachment& a
       return uplink->stream_->EndFromAbove(
           MakeError(ErrorKind::kWorkerLost, "executor: the worker is not registered"));
     uplink->registration_ = registration;
+    uplink->attached_to_ = registration;
     registration->Attach(attachment, uplink->stream_, on_command);
   });
 }

@@ -26,6 +26,7 @@ class Uplink : public std::enable_shared_from_this<Uplink> {
   const std::shared_ptr<Stream> stream_;
   Process* process_ = nullptr;
   std::weak_ptr<Registration> registration_;
+  std::shared_ptr<Registration> attached_to_;  // kept for the last reports of an executor
   bool is_daemon_ = false;
 };
 

@@ -43,21 +43,29 @@ void Daemon::Start() {
 
 // ---- Faults. ------------------------------------------------------------------------------------
 
-void Daemon::Excuse(absl::Duration time) {
-  excused_until_ = std::max(excused_until_, world_->now() + time);
+void Daemon::Disturb(absl::Duration time) {
+  disturbed_until_ = std::max(disturbed_until_, world_->now() + time);
   for (const auto& executor : executors_)
-    fleet_->checker->Excuse(executor->name(), executor->incarnation(),
-                            excused_until_ + kCountedAsLostWithin);
+    fleet_->checker->Disturb(executor->name(), executor->incarnation(), disturbed_until_);
 }
 
-void Daemon::Kill() {
+void Daemon::Kill(bool farewell) {
   if (!alive_) return;
-  world_->Log(name_, " dies, with its executors");
+  world_->Log(name_,
+              farewell ? " dies, and its executors say farewell" : " dies, with its executors");
   for (const auto& executor : executors_)
     fleet_->checker->Excuse(executor->name(), executor->incarnation());
   alive_ = false;
   waiting_.clear();
-  for (const auto& executor : executors_) executor->Die();
+  for (const auto& executor : executors_) {
+    // A frozen process would go on when it is not frozen any more. It is killed, because there is
+    // one process of each executor here.
+    if (farewell && executor->silence() == absl::ZeroDuration()) {
+      executor->OutliveDaemon();
+    } else {
+      executor->Die();
+    }
+  }
   if (const auto uplink = std::exchange(uplink_, nullptr))
     uplink->stream().EndFromBelow(absl::CancelledError("the daemon is gone"));
   world_->After(world_->random().Within(absl::Milliseconds(200), absl::Seconds(3)),
@@ -128,9 +136,8 @@ void Daemon::Apply(const daemon::SetTimer& e) {
 
 void Daemon::Apply(const daemon::StartChild& e) {
   const int32_t x = e.executor;
-  if (world_->now() < excused_until_)
-    fleet_->checker->Excuse(executors_.at(x)->name(), e.incarnation,
-                            excused_until_ + kCountedAsLostWithin);
+  if (world_->now() < disturbed_until_)
+    fleet_->checker->Disturb(executors_.at(x)->name(), e.incarnation, disturbed_until_);
   world_->After(absl::Milliseconds(2), [this, life = life_, x, incarnation = e.incarnation] {
     if (life != life_ || !alive_) return;
     if (world_->random().OneIn(40))

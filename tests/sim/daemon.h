@@ -27,14 +27,15 @@ class Daemon {
   std::vector<std::unique_ptr<Executor>>& executors() { return executors_; }
 
   // ---- Faults. ----
-  // The daemon's process dies, and its executors with it. A new daemon is started.
-  void Kill();
+  // The daemon's process dies. Its executors die with it or, with `farewell`, say farewell and end.
+  // A new daemon is started.
+  void Kill(bool farewell);
   void PauseFor(absl::Duration time);
   // The executor's process dies, and the daemon notices it.
   void Crash(Executor& executor, const std::string& why);
-  // The executors of the worker may be counted as lost from now on. So may those that are started
-  // within `time`.
-  void Excuse(absl::Duration time);
+  // The executors of the worker are cut off or suspended for this time, and so are those that are
+  // started within it.
+  void Disturb(absl::Duration time);
 
  private:
   void Start();
@@ -70,7 +71,7 @@ class Daemon {
   bool alive_ = false;
   daemon::State state_;
   absl::Time timer_ = absl::InfiniteFuture();
-  absl::Time excused_until_ = absl::InfinitePast();
+  absl::Time disturbed_until_ = absl::InfinitePast();
   absl::Time paused_until_ = absl::InfinitePast();
   std::deque<daemon::Event> events_;
   bool stepping_ = false;

@@ -12,6 +12,9 @@
 namespace tessera::sim {
 namespace {
 
+constexpr absl::Duration kAttachAgainMin = absl::Milliseconds(100);
+constexpr absl::Duration kAttachAgainMax = absl::Seconds(2);
+
 bool IsEndOfLaunch(const api::ReportBody& body) {
   return std::holds_alternative<api::LaunchDone>(body) ||
          std::holds_alternative<api::LaunchFailed>(body);
@@ -88,6 +91,16 @@ void Executor::Die() {
     LeaveGang(launch, MakeError(ErrorKind::kPeerFailed, absl::StrCat(name_, " is gone")));
 }
 
+void Executor::OutliveDaemon() {
+  world_->After(world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(50)),
+                [this, incarnation = incarnation_] {
+                  if (!alive_ || incarnation_ != incarnation) return;
+                  if (world_->now() < frozen_until_) return Die();
+                  Report(api::ExecutorFarewell{"its daemon has died"});
+                  Die();
+                });
+}
+
 void Executor::FreezeFor(absl::Duration time) {
   if (!alive_ || world_->now() < frozen_until_) return;
   frozen_since_ = world_->now();
@@ -129,6 +142,7 @@ void Executor::Welcome(const api::Welcome& welcome) {
 // coordinator may not know the newest numbers.
 void Executor::Attach(const api::Welcome& welcome) {
   const uint64_t stream = ++memory_.stream;
+  memory_.welcome = welcome;
   if (memory_.uplink != nullptr)
     memory_.uplink->stream().EndFromBelow(absl::CancelledError("another stream took its place"));
   if (std::exchange(memory_.epoch, welcome.epoch) != welcome.epoch) {
@@ -153,11 +167,18 @@ void Executor::Attach(const api::Welcome& welcome) {
           if (stream != memory_.stream) return;
           memory_.uplink = nullptr;
           memory_.readers.clear();
+          AttachAgain(stream);
         });
       });
   if (stream > 1)
     memory_.uplink->Send(memory_.epoch, api::Report{index_, incarnation_, Inventory()});
   SendWaitingReports();
+}
+
+void Executor::AttachAgain(uint64_t stream) {
+  Later(world_->random().Within(kAttachAgainMin, kAttachAgainMax), [this, stream] {
+    if (stream == memory_.stream) Attach(memory_.welcome);
+  });
 }
 
 void Executor::ResetStream() {

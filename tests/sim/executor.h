@@ -87,6 +87,9 @@ class Executor {
   void Start(uint64_t incarnation);
   // The process ends. The buffers are lost, and the gangs that it takes part in fail.
   void Die();
+  // The process says farewell and ends, because its daemon has died. While it is frozen it does
+  // neither.
+  void OutliveDaemon();
   void FreezeFor(absl::Duration time);
   // Calls `pong` once the messages that came earlier are handled.
   void Ping(std::function<void()> pong) { Take(std::move(pong)); }
@@ -147,6 +150,8 @@ class Executor {
 
   // ---- Streams and reports. ----
   void Attach(const api::Welcome& welcome);
+  // Attaches again after a while, unless another stream was begun meanwhile.
+  void AttachAgain(uint64_t stream);
   void OnCommand(uint64_t stream, uint64_t epoch, const api::Command& command);
   void Report(api::ReportBody body);
   // Answers a request that came on this stream. If the stream has ended, nobody waits for the
@@ -214,8 +219,9 @@ class Executor {
 
   // The memory of the process, which is lost with it.
   struct Memory {
-    uint64_t stream = 0;  // number of the last stream
-    uint64_t epoch = 0;   // epoch of the last welcome
+    uint64_t stream = 0;   // number of the last stream
+    uint64_t epoch = 0;    // epoch of the last welcome
+    api::Welcome welcome;  // the last welcome
     std::shared_ptr<Uplink> uplink;
     std::deque<api::Report> journal;
     size_t num_sent = 0;  // number of reports of the journal that were sent

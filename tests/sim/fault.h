@@ -26,9 +26,9 @@ namespace tessera::sim {
   F(kWorkerKill, "worker killed", 0, 0, 2)                          \
   F(kExecutorKill, "executor killed", 0, 0, 4)                      \
   F(kExecutorsKill, "a worker's executors killed", 0, 0, 1)         \
-  F(kExecutorFreeze, "executor frozen", 50, 15'000, 4)              \
-  F(kDaemonPause, "daemon paused", 100, 8'000, 3)                   \
-  F(kCoordinatorPause, "coordinator paused", 100, 12'000, 3)        \
+  F(kExecutorFreeze, "executor frozen", 50, 40'000, 4)              \
+  F(kDaemonPause, "daemon paused", 100, 40'000, 3)                  \
+  F(kCoordinatorPause, "coordinator paused", 100, 40'000, 3)        \
   F(kCoordinatorStarved, "coordinator starved", 1'000, 8'000, 2)    \
   F(kCoordinatorKill, "coordinator killed", 100, 6'000, 5)          \
   F(kCoordinatorLongOutage, "long outage", 15'000, 30'000, 1)       \

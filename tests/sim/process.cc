@@ -61,10 +61,12 @@ bool IsRare(const scheduler::Event& event) {
   if (reported == nullptr)
     return std::holds_alternative<scheduler::WorkerRegistered>(event) ||
            std::holds_alternative<scheduler::WorkerGone>(event) ||
+           std::holds_alternative<scheduler::ExecutorGone>(event) ||
            std::holds_alternative<scheduler::Restore>(event);
   const api::ReportBody& body = reported->report.body;
   return std::holds_alternative<api::LaunchFailed>(body) ||
          std::holds_alternative<api::ExecutorLost>(body) ||
+         std::holds_alternative<api::ExecutorFarewell>(body) ||
          std::holds_alternative<api::ExecutorReady>(body) ||
          std::holds_alternative<api::ExecutorInventory>(body);
 }
@@ -224,6 +226,11 @@ uint64_t Process::AddWorker(const api::Registration& registration,
 
 void Process::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
   if (links_.erase(registration_id) > 0) Post(scheduler::WorkerGone{registration_id, why});
+}
+
+void Process::DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation) {
+  Post(scheduler::ExecutorGone{registration_id, executor, incarnation,
+                               absl::UnavailableError("its connection ended")});
 }
 
 void Process::Report(uint64_t registration_id, const api::Report& report) {

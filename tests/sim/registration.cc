@@ -13,7 +13,7 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kAttachWait = absl::Seconds(10);
-constexpr absl::Duration kLossWait = absl::Seconds(2);
+constexpr absl::Duration kLossWait = absl::Milliseconds(500);
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
 absl::Status WorkerLostError(const std::string& what) {
@@ -65,7 +65,7 @@ void Registration::Send(int32_t executor, uint64_t incarnation, const api::Comma
     return;
   }
   Executor* const e = FindOrReplace(executor, incarnation);
-  if (e == nullptr || e->gone || closed_) return;
+  if (e == nullptr || e->gone || e->detached || closed_) return;
   if (e->stream != nullptr) return SendOn(*e, command);
   if (e->waiting.empty()) e->deadline = world_->now() + kAttachWait;
   e->waiting.push_back(command);
@@ -81,20 +81,18 @@ void Registration::Kill(int32_t executor, uint64_t incarnation, const std::strin
 
 void Registration::Close(const absl::Status& why) {
   stream_->EndFromAbove(why);
-  CloseExecutors(why);
+  StopServingExecutors();
 }
 
 void Registration::OnEnded(const std::string& why) {
   process_->RemoveWorker(registration_id_, absl::UnavailableError(why));
-  CloseExecutors(WorkerLostError("the worker is lost: " + why));
+  StopServingExecutors();
 }
 
-void Registration::CloseExecutors(const absl::Status& why) {
+// The streams of the executors stay, so that their farewells still come.
+void Registration::StopServingExecutors() {
   closed_ = true;
-  for (auto& [index, executor] : executors_) {
-    executor.waiting.clear();
-    if (const auto stream = std::exchange(executor.stream, nullptr)) stream->EndFromAbove(why);
-  }
+  for (auto& [index, executor] : executors_) executor.waiting.clear();
 }
 
 void Registration::TakeFromDaemon(uint64_t epoch, const api::Report& report) {
@@ -140,9 +138,11 @@ void Registration::EnforceDeadlines() {
       if (late != nullptr)
         late->EndFromAbove(WorkerLostError("the daemon has reported that the executor is lost"));
     } else {
-      Kill(index, e.incarnation,
-           e.gone ? "killed: its connection to the coordinator ended"
-                  : "killed: it did not connect to the coordinator in time");
+      if (e.detached) {
+        process_->DetachExecutor(registration_id_, index, e.incarnation);
+      } else {
+        Kill(index, e.incarnation, "killed: it did not connect to the coordinator in time");
+      }
     }
   }
 }
@@ -165,19 +165,23 @@ void Registration::Attach(const api::Attachment& attachment, const std::shared_p
                           OnCommandFn on_command) {
   if (attachment.epoch != process_->epoch())
     return stream->EndFromAbove(WorkerLostError("the message is meant for another coordinator"));
-  if (closed_) return stream->EndFromAbove(WorkerLostError("the worker is lost"));
+  if (closed_) return stream->EndFromAbove(WorkerLostError("the worker is not registered"));
   Executor* const e = FindOrReplace(attachment.executor, attachment.incarnation);
-  if (e == nullptr || e->stream != nullptr || e->gone)
-    return stream->EndFromAbove(WorkerLostError("it is attached already, or gone"));
+  if (e == nullptr || e->gone) return stream->EndFromAbove(WorkerLostError("it is gone"));
+  if (const auto superseded = std::exchange(e->stream, nullptr)) {
+    e->detached = true;
+    superseded->EndFromAbove(WorkerLostError("the executor has attached with another stream"));
+  }
+  if (std::exchange(e->detached, false))
+    process_->DetachExecutor(registration_id_, attachment.executor, attachment.incarnation);
   e->stream = stream;
   e->on_command = std::move(on_command);
   e->deadline = absl::InfiniteFuture();
   for (const api::Command& command : std::exchange(e->waiting, {})) SendOn(*e, command);
-  stream->on_end_above = [process = process_, registration_id = registration_id_,
-                          index = attachment.executor, raw = stream.get()](const absl::Status&) {
-    process->Arrive([process, registration_id, index, raw] {
-      if (const auto registration = process->Find(registration_id))
-        registration->Detach(index, raw);
+  stream->on_end_above = [process = process_, weak = weak_from_this(), index = attachment.executor,
+                          raw = stream.get()](const absl::Status&) {
+    process->Arrive([weak, index, raw] {
+      if (const auto registration = weak.lock()) registration->Detach(index, raw);
     });
   };
 }
@@ -187,8 +191,8 @@ void Registration::Detach(int32_t executor, const Stream* stream) {
   if (found == executors_.end() || found->second.stream.get() != stream) return;
   Executor& e = found->second;
   e.stream = nullptr;
-  e.gone = true;
-  e.deadline = world_->now() + kLossWait;
+  e.detached = true;
+  if (!e.gone) e.deadline = world_->now() + kLossWait;
   ReleaseHeldReports(e);
 }
 

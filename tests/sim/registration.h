@@ -59,7 +59,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
     uint64_t incarnation = 0;
     std::shared_ptr<Stream> stream;
     OnCommandFn on_command;
-    bool gone = false;
+    bool gone = false, detached = false;
     std::deque<api::Command> waiting;
     std::deque<api::Report> held_reports;
     absl::Time deadline = absl::InfiniteFuture();
@@ -75,7 +75,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   void EnforceDeadlines();
   void SendAcknowledgements();
   void Kill(int32_t executor, uint64_t incarnation, const std::string& reason);
-  void CloseExecutors(const absl::Status& why);
+  void StopServingExecutors();
 
   World* const world_;
   Process* const process_;

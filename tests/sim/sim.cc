@@ -26,7 +26,7 @@ constexpr int32_t kDevices = 2;  // per executor
 // At the end, a call must have been answered if it is older than this. The answers to younger calls
 // are on their way.
 constexpr absl::Duration kUnanswered = absl::Seconds(20);
-// The shortest cut or pause after which a machine may be counted as lost.
+// The shortest freeze after which an executor may be killed because an operation waits for it.
 constexpr absl::Duration kMayBeLost = absl::Seconds(1);
 // The time within which both ends of a broken connection learn that it broke.
 constexpr absl::Duration kCutOff = absl::Seconds(6);
@@ -132,6 +132,7 @@ class Simulation {
         coordinator_.PauseFor(fault.duration);
         return true;
       case FaultKind::kCoordinatorStarved:
+        for (const auto& worker : workers_) worker->Disturb(fault.duration);
         checker_.CoordinatorIsDeaf(fault.duration);
         coordinator_.StarveFor(fault.duration);
         return true;
@@ -198,33 +199,33 @@ class Simulation {
   }
 
   // Injects a fault that strikes a worker or the network between workers. The checker excuses the
-  // losses and silences that the fault may cause. A partition, freeze or pause that is shorter than
-  // kMayBeLost excuses no loss.
+  // losses and silences that the fault may cause. A freeze that is shorter than kMayBeLost excuses
+  // no loss.
   void InjectIntoWorker(const Fault& fault) {
     Daemon& worker = *workers_[fault.pick % kWorkers];
     checker_.ExcuseSilence(worker.name(), world_.now() + fault.duration + kCutOff);
     Executor& executor = *worker.executors()[fault.pick / kWorkers % kExecutors];
     switch (fault.kind) {
       case FaultKind::kSlowNetwork:
+        worker.Disturb(fault.duration);
         return worker.path().SlowFor(fault.duration);
       case FaultKind::kConnectionReset:
-        worker.Excuse(kCutOff);
+        worker.Disturb(kCutOff);
         return worker.path().BreakStreams();
       case FaultKind::kStreamReset:
-        checker_.Excuse(executor.name(), executor.incarnation(),
-                        world_.now() + fault.duration + kCountedAsLostWithin);
+        checker_.Disturb(executor.name(), executor.incarnation(), world_.now() + kCutOff);
         return executor.ResetStream();
       case FaultKind::kPartition:
       case FaultKind::kPartitionUp:
       case FaultKind::kPartitionDown:
-        if (fault.duration >= kMayBeLost) worker.Excuse(fault.duration + kCutOff);
+        worker.Disturb(fault.duration + kCutOff);
         return worker.path().Block(fault.kind != FaultKind::kPartitionDown,
                                    fault.kind != FaultKind::kPartitionUp, fault.duration);
       case FaultKind::kPeerPartition:
         return fleet_.Cut(worker.name(), workers_[(fault.pick + 1) % kWorkers]->name(),
                           world_.now() + fault.duration);
       case FaultKind::kWorkerKill:
-        return worker.Kill();
+        return worker.Kill(/*farewell=*/fault.pick / kWorkers % 3 != 0);
       case FaultKind::kExecutorKill:
         return worker.Crash(executor, "killed by signal 9");
       case FaultKind::kExecutorsKill:
@@ -236,7 +237,7 @@ class Simulation {
                           world_.now() + fault.duration + kCountedAsLostWithin);
         return executor.FreezeFor(fault.duration);
       case FaultKind::kDaemonPause:
-        if (fault.duration >= kMayBeLost) worker.Excuse(fault.duration + kCutOff);
+        worker.Disturb(fault.duration + kCutOff);
         return worker.PauseFor(fault.duration);
       default:
         return;

@@ -9,25 +9,75 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "ir/serial/grpc_status.h"
 #include "ir/serial/worker.h"
 
 namespace tessera::worker::rpc {
+namespace {
+
+// The wait between the end of a stream and the next attempt. It doubles until the daemon brings a
+// new Welcome or a command comes. If the registration has ended, attempts are refused until then.
+constexpr absl::Duration kAttachAgainMin = absl::Milliseconds(100);
+constexpr absl::Duration kAttachAgainMax = absl::Seconds(2);
+
+}  // namespace
 
 CoordinatorStream::CoordinatorStream(Options options,
                                      std::shared_ptr<grpc::ChannelCredentials> credentials,
                                      Hooks hooks)
     : options_(std::move(options)),
       hooks_(std::move(hooks)),
-      stub_(v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials))) {}
+      stub_(v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials))),
+      thread_([this] { RunAttacher(); }) {}
+
+CoordinatorStream::~CoordinatorStream() {
+  {
+    absl::MutexLock lock(&mu_);
+    ended_ = true;
+  }
+  thread_.join();
+}
+
+void CoordinatorStream::Attach(const api::Welcome& welcome) {
+  absl::MutexLock lock(&mu_);
+  welcome_ = welcome;
+  attach_at_ = absl::InfinitePast();
+  backoff_ = kAttachAgainMin;
+}
+
+void CoordinatorStream::RunAttacher() {
+  NameThread("attach");
+  while (true) {
+    api::Welcome welcome;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return ended_ || attach_at_ <= SteadyNow();
+      };
+      while (!due()) {
+        const absl::Time at = attach_at_;
+        const auto changed = [this, at]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return ended_ || attach_at_ != at;
+        };
+        mu_.AwaitWithTimeout(absl::Condition(&changed), at - SteadyNow());
+      }
+      if (ended_) return;
+      attach_at_ = absl::InfiniteFuture();
+      welcome = *welcome_;
+    }
+    BeginStream(welcome);
+  }
+}
 
 // Begins a new stream for the registration of the Welcome. The last stream loses its right to carry
 // out commands first, and a command that is under way is waited for, so that the inventory does not
 // change after it was made. The inventory precedes all reports, since the coordinator needs it to
 // understand them. The first stream sends no inventory, because a new executor holds nothing.
-void CoordinatorStream::Attach(const api::Welcome& welcome) {
+void CoordinatorStream::BeginStream(const api::Welcome& welcome) {
   RecordFlight(FlightKind::kStream, "attaches", 0, welcome.epoch);
   uint64_t stream_number = 0;
   {
@@ -147,6 +197,11 @@ void CoordinatorStream::Finish(absl::Duration timeout) {
   link->AwaitEnd(timeout);
 }
 
+void CoordinatorStream::SayFarewell(const std::string& reason, absl::Duration timeout) {
+  Report(api::ExecutorFarewell{reason});
+  Finish(timeout);
+}
+
 void CoordinatorStream::OnCommand(uint64_t stream_number, uint64_t epoch,
                                   const v1::Envelope& envelope) {
   absl::MutexLock lock(&command_mu_);
@@ -177,6 +232,7 @@ bool CoordinatorStream::AcceptCommand(uint64_t stream_number, api::Command& comm
   if (const auto* acknowledged = std::get_if<api::AcknowledgeReports>(&command))
     journal_.Acknowledge(acknowledged->through);
   ledger_.RecordCommand(command);
+  backoff_ = kAttachAgainMin;
   return true;
 }
 
@@ -186,9 +242,11 @@ void CoordinatorStream::OnEnd(uint64_t stream_number) {
     if (stream_number != last_stream_number_) return;
     link_ = nullptr;
     ledger_.ForgetRequests();
+    attach_at_ = std::min(attach_at_, SteadyNow() + backoff_);
+    backoff_ = std::min(2 * backoff_, kAttachAgainMax);
   }
-  TESSERA_LOG(WARNING) << "the executor's connection to the coordinator ended; the executor waits"
-                       << Field("worker", options_.worker) << Field("index", options_.index);
+  TESSERA_VLOG << "the executor's connection to the coordinator ended; the executor attaches again"
+               << Field("worker", options_.worker) << Field("index", options_.index);
 }
 
 }  // namespace tessera::worker::rpc

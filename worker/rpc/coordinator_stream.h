@@ -1,23 +1,26 @@
 // The connection of an executor to the coordinator: one stream after the other, each begun when its
-// daemon says that the worker is registered. It carries reports to the coordinator and commands to
-// the executor.
+// daemon says that the worker is registered, or when the last stream has ended meanwhile. It
+// carries reports to the coordinator and commands to the executor.
 //
 // Between two streams reports wait (report_journal.h). On every stream except the first, an
 // ExecutorInventory precedes the reports. The epoch of a stream is that of the Welcome for which it
 // was begun. A command is carried out only if its stream is the last one and the command has that
 // stream's epoch, so commands of earlier coordinators are refused.
 //
-// Thread-safe. The hooks are called without a lock of this class, and outlive it. It must not be
-// destroyed while a stream is open.
+// Owns a thread, which begins the streams. Thread-safe. The hooks are called without a lock of this
+// class, and outlive it. It must not be destroyed while a stream is open.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "ir/api/worker_link.h"
 #include "tessera/v1/worker.grpc.pb.h"
 #include "worker/rpc/command_ledger.h"
@@ -45,9 +48,10 @@ class CoordinatorStream {
 
   CoordinatorStream(Options options, std::shared_ptr<grpc::ChannelCredentials> credentials,
                     Hooks hooks);
+  ~CoordinatorStream();
 
-  // Attaches to the registration to which the Welcome belongs, and gives up the last stream. Only
-  // one thread may call it.
+  // Attaches to the registration to which the Welcome belongs, and gives up the last stream.
+  // Returns at once. If a stream ends, attaches to the same registration again.
   void Attach(const api::Welcome& welcome) ABSL_LOCKS_EXCLUDED(mu_);
   // Reports whose order matters must come from one thread at a time.
   void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_);
@@ -56,10 +60,15 @@ class CoordinatorStream {
   // Ends the stream once all reports have been sent, and waits at most `timeout` until the
   // coordinator has taken them.
   void Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // Reports that the process ends, and does what Finish does.
+  void SayFarewell(const std::string& reason, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until no command is being carried out.
   void AwaitCommand() ABSL_LOCKS_EXCLUDED(command_mu_) { absl::MutexLock lock(&command_mu_); }
 
  private:
+  // The thread's main function: begins a stream when one is due.
+  void RunAttacher() ABSL_LOCKS_EXCLUDED(mu_);
+  void BeginStream(const api::Welcome& welcome) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCommand(uint64_t stream_number, uint64_t epoch, const v1::Envelope& envelope)
       ABSL_LOCKS_EXCLUDED(command_mu_, mu_);
   void OnEnd(uint64_t stream_number) ABSL_LOCKS_EXCLUDED(mu_);
@@ -72,7 +81,7 @@ class CoordinatorStream {
   const Options options_;
   const Hooks hooks_;
   const std::unique_ptr<v1::WorkerService::Stub> stub_;
-  // Links that may not have ended yet; used by the attaching thread only.
+  // Links that may not have ended yet; used by thread_ only.
   std::vector<std::shared_ptr<Link>> links_;
   absl::Mutex command_mu_;  // held while a command is carried out
 
@@ -85,6 +94,12 @@ class CoordinatorStream {
   CommandLedger ledger_ ABSL_GUARDED_BY(mu_);
   ReportJournal journal_ ABSL_GUARDED_BY(mu_);
   std::function<void()> on_sent_ ABSL_GUARDED_BY(mu_);
+  std::optional<api::Welcome> welcome_ ABSL_GUARDED_BY(mu_);  // of the registration to attach to
+  // When the next stream is to be begun, and how long after the next end of a stream.
+  absl::Time attach_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Duration backoff_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // whether thread_ is to end
+  std::thread thread_;
 };
 
 }  // namespace tessera::worker::rpc

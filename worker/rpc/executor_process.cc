@@ -1,6 +1,8 @@
 // The process of an executor, which the daemon's Supervisor starts through worker/main.cc. It
 // connects the Executor with the coordinator, the data port, its peers and its daemon. The process
-// ends when its daemon closes the socket, so that no executor outlives its daemon.
+// ends when its daemon closes the socket or dies, so that no executor outlives its daemon. It tells
+// the coordinator so on its own stream, because the coordinator takes the end of a daemon's
+// connection for no proof that the executor is gone (docs/decisions/0037).
 #include "worker/rpc/executor_process.h"
 
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
 #include "base/child_process.h"
 #include "base/clock.h"
@@ -40,6 +43,8 @@ namespace {
 constexpr int kDeviceLostExitStatus = 4;
 
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
+// How long the process of an executor may outlive its daemon to tell the coordinator that it ends.
+constexpr absl::Duration kFarewellWait = absl::Milliseconds(500);
 
 // Makes the backend for the process's devices: CPU devices in this process, or one GPU through the
 // device plugin. The GPU backend is told what to do if its device is lost, since only a new process
@@ -129,10 +134,18 @@ class ExecutorProcess {
                                       .key = options_.key,
                                       .metrics = metrics_.get()},
                                      executor_.get());
+    started_ = true;
     SendToDaemon(ir::serial::ToEnvelope(
                      {options_.index, options_.incarnation, api::ExecutorReady{executor_->info()}})
                      .SerializeAsString());
     return absl::OkStatus();
+  }
+
+  // The daemon's process has ended. Called on a thread of its own, so that a command that hangs
+  // does not hold up the end.
+  [[noreturn]] void EndWithDaemon() {
+    if (started_) SayFarewell("its daemon has died");
+    _exit(1);
   }
 
   // Serves until the end, and returns the exit status.
@@ -151,7 +164,12 @@ class ExecutorProcess {
     // If the device is lost, the launches that it was running are reported with the reason, before
     // the daemon reports that the process has ended.
     if (device_lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
-    if (device_lost_ || drained_) coordinator_stream_->Finish(kLastReportsWait);
+    if (device_lost_ || drained_) {
+      coordinator_stream_->Finish(kLastReportsWait);
+    } else {
+      SayFarewell(getppid() == options_.parent ? "its daemon has stopped it"
+                                               : "its daemon has died");
+    }
     return device_lost_ ? kDeviceLostExitStatus : 0;
   }
 
@@ -174,6 +192,9 @@ class ExecutorProcess {
     executor_options.peer_reader = peer_reader_.get();
     executor_options.metrics = metrics_.get();
     return executor_options;
+  }
+  void SayFarewell(const std::string& reason) {
+    absl::call_once(farewell_, [&] { coordinator_stream_->SayFarewell(reason, kFarewellWait); });
   }
   // The daemon always reads. If it is gone, this process ends, too.
   void SendToDaemon(const std::string& message) {
@@ -221,6 +242,8 @@ class ExecutorProcess {
   Counter stale_commands_;
   // The reason why this side has shut the socket down.
   std::atomic<bool> device_lost_{false}, drained_{false};
+  std::atomic<bool> started_{false};  // whether Start has made all parts
+  absl::once_flag farewell_;
 };
 
 }  // namespace
@@ -250,13 +273,13 @@ int CountGpus(const std::string& cuda_plugin) {
 }
 
 int RunExecutorProcess(const ExecutorProcessOptions& options) {
-  DieWithParent(options.parent);
+  ExecutorProcess process(options);
+  WatchParent(options.parent, [&process] { process.EndWithDaemon(); });
   for (const int fd : {options.control_fd, options.in_flight_fd, options.data_fd, options.peer_fd,
                        options.metrics_fd, options.flight_fd}) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
   MapFlightRecorder(options.flight_fd);
-  ExecutorProcess process(options);
   int exit_status = 1;
   if (const absl::Status status = process.Start(); status.ok()) {
     TESSERA_LOG(INFO) << "executor ready" << Field("worker", options.worker)

@@ -86,6 +86,9 @@ LocalWorker::~LocalWorker() {
   }
   timer_.reset();
   if (registered) {
+    events_->OnReport(welcome_.registration_id,
+                      {executor_->index(), executor_->incarnation(),
+                       api::ExecutorFarewell{"the embedded worker is stopping"}});
     events_->Disconnect(welcome_.registration_id,
                         MakeError(ErrorKind::kServerStopping, "the embedded worker is stopping"));
   }
