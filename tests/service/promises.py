@@ -3,16 +3,18 @@
     promises.py                  every fault, 20 rounds of each
     promises.py --rounds 1       the quick form
     promises.py --only 2,16      only these faults; --list names all faults
+    promises.py library          the faults of a set of their own: long library calls that end early
+    promises.py replicas         another set: executors that die while others have their arrays too
 
 A round of a fault breaks something and measures the promises that hold for it. One line per round
 shows each bound beside the measured value. A table at the end shows the worst value over all
 rounds:
 
-    fault | bound | measured max over N | passed k of N
+    fault | bound | measured, worst | passed k of N
 
 The exit status is 1 if a round broke a promise, and 130 on ^C. In either case no process that was
 started is left. The faults are in promised_faults/. The binaries are taken from TESSERA_BIN_DIR if
-that is set, and otherwise from build/dev/bin.
+that is set, and otherwise from build/dev/bin. suspicion.py measures in the same form.
 """
 import argparse
 import contextlib
@@ -38,6 +40,11 @@ class Row:
         self.passed += holds
         if self.worst is None or measured > self.worst[0]:
             self.worst = (measured, unit)
+
+    def shown(self):
+        """Returns the worst value as text."""
+        measured, unit = self.worst
+        return f"{measured:.2f} {unit}" if unit else f"{measured}"
 
 
 class Round:
@@ -74,12 +81,30 @@ class Round:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _unwind(*_):
+def unwind(*_):
     """Ends the program as ^C does. Later signals are ignored, so that nothing interrupts the
     cleaning up."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def run_round(label, result, act):
+    """Runs the round that `act` makes, and prints what it measured. An exception breaks a promise."""
+    start = time.monotonic()
+    try:
+        act()
+    except promised_faults.Skip:
+        raise
+    except Exception as error:  # a broken promise may lead to any exception
+        where = traceback.format_exc().splitlines()[-LINES_SHOWN:]
+        result.none("goes through", [f"{type(error).__name__}: {error}"])
+        print("\n".join("    " + line for line in where))
+    verdict = "FAILED" if result.failures else "ok"
+    print(f"{label}: {verdict} in {time.monotonic() - start:.1f} s")
+    for part in result.parts:
+        print(("  ! " if part in result.failures else "    ") + part)
+    sys.stdout.flush()
 
 
 def _run_fault(fault, rounds, rows):
@@ -88,26 +113,19 @@ def _run_fault(fault, rounds, rows):
     passed = 0
     with contextlib.ExitStack() as stack:
         running = None
+
+        def act():
+            nonlocal running
+            if running is None:
+                running = stack.enter_context(contextlib.closing(fault()))
+            running.round(result)
         for number in range(1, rounds + 1):
             result = Round(fault, rows)
-            start = time.monotonic()
             try:
-                if running is None:
-                    running = stack.enter_context(contextlib.closing(fault()))
-                running.round(result)
+                run_round(f"[{fault.number}] {fault.name}, round {number} of {rounds}", result, act)
             except promised_faults.Skip as skip:
                 print(f"[{fault.number}] {fault.name}: skipped: {skip}", flush=True)
                 return None
-            except Exception as error:  # a broken promise may lead to any exception
-                where = traceback.format_exc().splitlines()[-LINES_SHOWN:]
-                result.none("goes through", [f"{type(error).__name__}: {error}"])
-                print("\n".join("    " + line for line in where))
-            verdict = "FAILED" if result.failures else "ok"
-            print(f"[{fault.number}] {fault.name}, round {number} of {rounds}: {verdict} in "
-                  f"{time.monotonic() - start:.1f} s")
-            for part in result.parts:
-                print(("  ! " if part in result.failures else "    ") + part)
-            sys.stdout.flush()
             passed += not result.failures
             if result.failures and running is not None:
                 stack.close()
@@ -115,21 +133,21 @@ def _run_fault(fault, rounds, rows):
     return passed
 
 
-def _table(faults, passed, rows, rounds):
-    lines = [("fault", "bound", f"measured max over {rounds}", f"passed k of {rounds}")]
+def table(faults, passed, rows, rounds):
+    """Returns the table of the results as text. `passed` and `rounds` hold the numbers of rounds by
+    fault; a fault that was skipped has passed None."""
+    lines = [("fault", "bound", "measured, worst", "passed")]
     for fault in faults:
         name = f"{fault.number} {fault.name}"
         if passed[fault] is None:
             lines.append((name, "", "skipped", ""))
             continue
-        lines.append((name, "", "", f"{passed[fault]} of {rounds}"))
+        lines.append((name, "", "", f"{passed[fault]} of {rounds[fault]}"))
         for row in rows.values():
             if row.fault is not fault:
                 continue
-            measured, unit = row.worst
-            shown = f"{measured:.2f} {unit}" if unit else f"{measured}"
             # A promise that is only measured after a failure has no row for the rounds that passed.
-            lines.append((f"   {row.what}", row.bound, shown, f"{row.passed} of {rounds}"))
+            lines.append((f"   {row.what}", row.bound, row.shown(), f"{row.passed} of {rounds[fault]}"))
     widths = [max(len(line[c]) for line in lines) for c in range(4)]
     return "\n".join(" | ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip()
                      for line in lines)
@@ -137,12 +155,14 @@ def _table(faults, passed, rows, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("set", nargs="?", choices=list(promised_faults.SETS), default="all",
+                        help="a set of faults")
     parser.add_argument("--rounds", type=int, default=20, help="number of rounds of each fault (20)")
     parser.add_argument("--only", metavar="N,N", help="numbers of the faults to measure")
     parser.add_argument("--skip", metavar="N,N", default="", help="numbers of the faults to leave out")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     flags = parser.parse_args()
-    faults = promised_faults.ALL
+    faults = promised_faults.SETS[flags.set]
     if flags.list:
         print("\n".join(f"{f.number:4} {f.name}" for f in faults))
         return 0
@@ -155,14 +175,14 @@ def main():
     print(f"programs of {daemons.bin_dir()}", flush=True)
     rows, passed = {}, {}
     for number in SIGNALS:
-        signal.signal(number, _unwind)
+        signal.signal(number, unwind)
     try:
         for fault in faults:
             passed[fault] = _run_fault(fault, flags.rounds, rows)
     except KeyboardInterrupt:
         print("promises: interrupted", file=sys.stderr)
         return 130
-    print("\n" + _table(faults, passed, rows, flags.rounds))
+    print("\n" + table(faults, passed, rows, dict.fromkeys(faults, flags.rounds)))
     return 0 if all(p in (None, flags.rounds) for p in passed.values()) else 1
 
 

@@ -202,6 +202,18 @@ def live_operations(client, session):
     return answer.get("operations", [])
 
 
+def arrays_of(client, session):
+    """Returns the arrays of a session."""
+    arrays, token = [], ""
+    while True:
+        page = client.call(API + "ArrayService/ListArrays",
+                           {"session": session, "pageSize": 1000, "pageToken": token})
+        arrays += page.get("arrays", [])
+        token = page.get("nextPageToken", "")
+        if not token:
+            return arrays
+
+
 def sessions_of(client, pid):
     """Returns the sessions of the program with this process id."""
     found = client.call(API + "SessionService/ListSessions").get("sessions", [])
@@ -252,14 +264,18 @@ def tessera(cluster, *args, patience=15):
 
 
 class Program:
-    """A program that works on a cluster. It can be waited for by what it prints. close() kills
-    it."""
+    """A program that works on a cluster. It can be waited for by what it prints. close() kills it.
 
-    def __init__(self, cluster, binary, *args):
+    binary  Its name in the folder of the programs, or an absolute path.
+    stdin   The stdin of the process; None for that of this process.
+    more    Variables of its environment.
+    """
+
+    def __init__(self, cluster, binary, *args, stdin=None, **more):
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             daemons.dying_with_us([daemons.bin_dir() / binary, *args]), stdout=subprocess.PIPE,
-            stderr=self.errors, env=environment(cluster), cwd=daemons.ROOT)
+            stderr=self.errors, env=environment(cluster, **more), cwd=daemons.ROOT, stdin=stdin)
         self.pid = self.process.pid
         self.said = ""
 
