@@ -164,6 +164,10 @@ class Cluster:
                 process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _command(self, name, binary, flags):
+        """Returns the command that starts a daemon. A derived class may start it elsewhere."""
+        return dying_with_us([self.bins.get(name, bin_dir()) / binary, *flags])
+
     def _start(self, name, binary, *flags, stdout=None):
         log = open(self.folder / f"{name}.log", "ab")
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
@@ -171,9 +175,8 @@ class Cluster:
         env.update(self._environment)
         env.update(self._environments.get(name, {}))
         with log:
-            self.processes[name] = subprocess.Popen(
-                dying_with_us([self.bins.get(name, bin_dir()) / binary, *flags]), stdout=stdout or log, stderr=log,
-                env=env)
+            self.processes[name] = subprocess.Popen(self._command(name, binary, flags),
+                                                    stdout=stdout or log, stderr=log, env=env)
         return self.processes[name]
 
     def _start_coordinator(self, listen):
@@ -226,9 +229,13 @@ class Cluster:
         eventually(lambda: len(self.healthy_devices()) == count, patience,
                    f"{count} healthy devices")
 
+    def daemon_pid(self, name):
+        """Returns the process id of a daemon."""
+        return self.processes[name].pid
+
     def executor_pids(self, number):
         """Returns the process ids of the daemon's children, which are the executors."""
-        return children(self.processes[f"w{number}"].pid)
+        return children(self.daemon_pid(f"w{number}"))
 
     def kill_worker(self, number):
         """Kills a worker's daemon, and thereby its executors."""

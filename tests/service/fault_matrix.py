@@ -275,7 +275,8 @@ The figures are those of a release build on a busy machine. If a promise has no 
 time of the longest run, with the start of its cluster. All rows are tests on real processes; tests of GPUs
 use a fake driver.
 
-`scripts/faults` without `matrix` measures the promises to operators in the same form.
+`scripts/faults` without `matrix` measures the promises to operators in the same form, and so do
+`scripts/faults suspicion`, `scripts/faults library` and `scripts/faults replicas`.
 [bounds.md](bounds.md) lists the bound of every wait, and [operating.md](operating.md) says what to do.
 `scripts/kill_loop` kills processes at random under load, and `scripts/soak` looks for what grows while
 nothing breaks.
@@ -293,12 +294,13 @@ def cells_of_page(text):
 
 def page(old, measured):
     """Returns the page `old` with the cells of `measured`, which holds (measured, passed) by row
-    number."""
+    number. Sections below the table, which suspicion.py writes, stay as they are."""
     known = {n: cells[-2:] for n, cells in cells_of_page(old).items()} | measured
     lines = [HEADINGS, ("---",) * len(HEADINGS)]
     lines += [(str(row.number), row.fault, row.injector, row.bound, *known.get(row.number, ("", "")))
               for row in ROWS]
-    return PAGE + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    _, heading, below = old.partition("\n## ")
+    return PAGE + "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + heading + below
 
 
 def main():

@@ -27,6 +27,7 @@ import daemons
 from daemons import eventually, has_ended
 from kill_history import Kill, Measured, alike, violations
 from load import API, Load, Log
+from promised_faults.harness import arrays_of
 
 WORKERS = 4  # each with two devices; the last worker is never killed
 SAFE = f"w{WORKERS - 1}"
@@ -105,18 +106,9 @@ def _fill(cluster, arrays, sessions, devices):
 
 def _not_ready(cluster, session):
     """Returns the number of arrays in the session, and the ids of those that are not ready."""
-    count, wrong, token = 0, [], ""
     with cluster.connect() as client:
-        while True:
-            page = client.call(API + "ArrayService/ListArrays",
-                               {"session": session, "pageSize": 1000, "pageToken": token})
-            for array in page.get("arrays", []):
-                count += 1
-                if array["state"] != "READY":
-                    wrong.append(array["id"])
-            token = page.get("nextPageToken", "")
-            if not token:
-                return count, wrong
+        arrays = arrays_of(client, session)
+    return len(arrays), [a["id"] for a in arrays if a["state"] != "READY"]
 
 
 def run(flags):
