@@ -76,8 +76,10 @@ absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) 
   }
   std::random_device random;
   const auto random64 = [&random] { return uint64_t{random()} << 32 | random(); };
-  const auto epoch = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
-  return std::make_unique<store::MemoryStore>(core::RandomLife(epoch, random64()));
+  const absl::Time now = absl::Now();
+  core::Life life = core::RandomLife(static_cast<uint64_t>(absl::ToUnixMicros(now)), random64());
+  life.state_began = now;
+  return std::make_unique<store::MemoryStore>(life);
 }
 
 // Waits for a stop signal. Returns 0 if none came within the bound.

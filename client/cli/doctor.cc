@@ -52,6 +52,7 @@ class DoctorChecks {
       CheckHealth();
       CheckVersions();
       CheckDevices();
+      CheckState();
       CheckClocks();
       CheckDataEndpoints();
     }
@@ -208,6 +209,29 @@ class DoctorChecks {
     } else {
       Report("devices", Verdict::kOk, detail);
     }
+  }
+
+  // Checks whether workers came with arrays that the coordinator does not know. That happens if it
+  // was started with another state than before.
+  void CheckState() {
+    const absl::StatusOr<Json> workers =
+        context_.ListAll("ClusterService/ListWorkers", {}, "workers");
+    if (!workers.ok()) return (void)ReportError("state", workers.status());
+    std::vector<std::string> replaced;
+    for (const Json& w : ChildOf(*workers, "workers"))
+      if (const double executors = NumberOf(w, "executorsNotAdopted"); executors > 0)
+        replaced.push_back(absl::StrCat(TextOf(w, "name"), " (", executors, ")"));
+    if (replaced.empty()) {
+      Report("state", Verdict::kOk, "the coordinator knows what its workers hold");
+      return;
+    }
+    Report(
+        "state", Verdict::kWarn,
+        absl::StrCat("executors of these workers held arrays that the coordinator does not know, "
+                     "and were replaced: ",
+                     absl::StrJoin(replaced, ", ")),
+        "if the coordinator should have known them, it runs with another --state-dir than before "
+        "or without one");
   }
 
   // Compares this machine's clock with the coordinator's. The coordinator's time is the time at

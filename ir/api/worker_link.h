@@ -72,9 +72,9 @@ struct AdoptedExecutor {
 // The coordinator's reply to a registration.
 struct Welcome {
   uint64_t registration_id = 0;  // named in every report
-  uint64_t epoch = 0;            // number of the coordinator's start; greater at each start
+  uint64_t epoch = 0;            // greater at each start of a coordinator with the same state
   absl::Duration heartbeat;      // the worker reports at least this often
-  absl::Duration lease;          // the worker is lost after this long without a report
+  absl::Duration lease;          // the worker is away after this long without a report
   std::string ticket_key;        // the worker's key for tickets (ir/api/ticket.h)
   absl::Time clock;              // the coordinator's wall clock now; tickets expire by this clock
   // How long executors keep their state while the coordinator is away.
@@ -84,6 +84,9 @@ struct Welcome {
   std::vector<AdoptedExecutor> adopted = {};
   Build build = {};      // the coordinator's build
   int32_t protocol = 1;  // the version that both sides speak
+  // When the coordinator's state began. Epochs are numbers within one state. InfiniteFuture if the
+  // coordinator is too old to say.
+  absl::Time state_began = absl::InfiniteFuture();
 };
 // The first message of an executor on its own stream to the coordinator.
 struct Attachment {

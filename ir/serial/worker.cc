@@ -51,7 +51,7 @@ TESSERA_FIELDS(api::AdoptedExecutor, v1::AdoptedExecutor, executor, incarnation)
 TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes,
                 build)
 TESSERA_FIELDS_RENAMED(api::Welcome, v1::Welcome, registration_id, session, epoch, heartbeat, lease,
-                       ticket_key, clock, outage_grace, adopted, build, protocol)
+                       ticket_key, clock, outage_grace, adopted, build, protocol, state_began)
 TESSERA_KIND(Welcome, WELCOME)
 TESSERA_FIELDS_RENAMED(api::Attachment, v1::Attachment, registration_id, session, key, epoch)
 TESSERA_KIND(Attachment, ATTACHMENT)

@@ -436,6 +436,7 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   welcome.protocol = *protocol;
   welcome.registration_id = driver_.AddWorker(registration, std::move(link));
   welcome.epoch = epoch();
+  welcome.state_began = config_.life.state_began;
   welcome.heartbeat = absl::Milliseconds(options_.heartbeat_ms);
   welcome.lease = absl::Milliseconds(options_.lease_ms);
   welcome.ticket_key = api::WorkerTicketKey(ticket_key_, registration.worker);

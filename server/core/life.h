@@ -7,13 +7,18 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace tessera::server::core {
 
 struct Life {
-  uint64_t epoch = 1;     // unique number of the life, greater than earlier epochs
+  uint64_t epoch = 1;     // number of the life, greater than earlier epochs of the same state
   uint64_t first_id = 0;  // lower bound: all ids of the life are greater
   uint64_t num_ids =
       uint64_t{1} << 62;  // number of ids after first_id that no earlier life has used
+  // When the state began: when its folder was first used or, without a folder, when the process
+  // started. It tells a coordinator that begins anew from one that was replaced and comes back.
+  absl::Time state_began = absl::UnixEpoch();
 };
 
 // Starts are counted from 1. Each start gets 2^kIdBits ids, which is more than it can use, and the

@@ -42,6 +42,11 @@ struct ArraysLost {
 struct LeaseExpired {
   std::string worker;
 };
+// A worker came with executors whose arrays are not known, so that they are replaced.
+struct ExecutorsNotAdopted {
+  std::string worker;
+  int64_t count = 0;
+};
 // A plan was rejected because a device would not have enough memory.
 struct PlanTooLarge {
   std::string device_kind;
@@ -61,7 +66,7 @@ struct Incident {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, ArraysLost, LeaseExpired,
-                          PlanTooLarge, CancelDone, SessionEnded, Incident>;
+                          ExecutorsNotAdopted, PlanTooLarge, CancelDone, SessionEnded, Incident>;
 
 // Returns the value of the metrics' label for an operation's kind.
 inline const char* MetricLabelOf(api::OperationKind kind) {

@@ -68,6 +68,7 @@ void FillWorker(const WorkerInfo& info, v1::Worker* out) {
   out->mutable_data_endpoints()->Assign(info.data_endpoints.begin(), info.data_endpoints.end());
   if (!info.build.version.empty()) ir::serial::WriteFields(info.build, out->mutable_build());
   out->set_protocol(info.protocol);
+  out->set_executors_not_adopted(info.executors_not_adopted);
 }
 
 void ListDevices(const CallRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {

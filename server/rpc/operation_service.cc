@@ -91,11 +91,13 @@ grpc::ServerWriteReactor<v1::Operation>* WatchOperation(
 
 void WaitOperation(const CallRef<v1::WaitOperationRequest, v1::Operation>& call) {
   const v1::WaitOperationRequest& q = call->request();
-  Answer<api::Operation>(
-      call,
-      scheduler::WaitOperation{
-          {0, call->caller()}, q.operation(), call->WaitTime(q.has_timeout(), q.timeout())},
-      Fill);
+  Answer<api::Operation>(call,
+                         scheduler::WaitOperation{{0, call->caller()},
+                                                  q.operation(),
+                                                  call->WaitTime(q.has_timeout(), q.timeout()),
+                                                  /*seen_state=*/{},
+                                                  q.fail_fast()},
+                         Fill);
 }
 
 void CancelOperation(const CallRef<v1::CancelOperationRequest, v1::CancelOperationResponse>& call) {

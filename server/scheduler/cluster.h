@@ -68,8 +68,11 @@ struct Worker {
   std::string host;
   int64_t host_memory_bytes = 0;  // memory of the host as the worker reported it
   Build build;                    // build that the worker registered with; not kept over restarts
-  std::string lost_reason;        // reason for which the worker is lost
-  bool cordoned = false;          // whether the worker takes no new programs
+  // How many executors came with arrays that are not known here, when the worker registered last.
+  // They are replaced.
+  int64_t executors_not_adopted = 0;
+  std::string lost_reason;  // reason for which the worker is lost or away
+  bool cordoned = false;    // whether the worker takes no new programs
   std::string cordon_reason;
   bool draining = false;
   IdSet drains;  // Drain requests that wait until nothing runs on the worker
@@ -156,8 +159,8 @@ class Cluster {
   // Records that the worker is connected, under `registration_id`. Adds the worker if it is
   // unknown.
   Worker& Connect(const std::string& worker, uint64_t registration_id);
-  // Ends the worker's connection. Its executors are not alive any more. Returns the names of those
-  // that were.
+  // Ends the worker's connection, after which none of its executors is alive. Returns the names of
+  // the executors that were.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
   // Ends the executor's own connection. It is not alive any more.
   static void DisconnectExecutor(Executor& executor, const std::string& reason);

@@ -37,7 +37,7 @@ struct Config {
   absl::Duration session_lease = absl::Seconds(60);  // default lease of a session
   absl::Duration session_lease_max = absl::Hours(24);
   // The time for a client whose connection broke to reconnect.
-  absl::Duration session_grace = absl::Seconds(5);
+  absl::Duration session_grace = absl::Seconds(30);
   absl::Duration recovery_wait = absl::Seconds(3);  // time for a lost executor to come back
   // Time for executors of an earlier life to come back with what they hold, after a restart of the
   // coordinator. The executors of a silent worker have the same time.

@@ -69,8 +69,9 @@ struct WorkerInfo {
   absl::Duration heartbeat_age = absl::InfiniteDuration();  // infinite for a lost worker
   int64_t operations = 0, arrays = 0;
   std::vector<std::string> data_endpoints;
-  Build build;           // build that the worker registered with last
-  int32_t protocol = 0;  // protocol spoken with the worker; 0 if it is lost
+  Build build;                        // build that the worker registered with last
+  int32_t protocol = 0;               // protocol spoken with the worker; 0 if it is lost
+  int64_t executors_not_adopted = 0;  // see Worker::executors_not_adopted
 };
 struct MeshInfo {
   std::string name, tenant;

@@ -212,6 +212,9 @@ struct WaitOperation : Request {
   absl::Duration timeout;
   // If set, the reply is sent as soon as the state differs from it.
   std::optional<api::OperationState> seen_state = {};
+  // Whether the reply is WORKER_AWAY as soon as an executor that the operation needs is away or
+  // does not answer.
+  bool fail_fast = false;
 };
 struct CancelOperation : Request {
   uint64_t operation = 0;

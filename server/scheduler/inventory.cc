@@ -81,6 +81,7 @@ WorkerInfo Machine::WorkerInfoWithoutArrays(const std::string& name, const Worke
   info.name = name;
   info.host = worker.host;
   info.build = worker.build;
+  info.executors_not_adopted = worker.executors_not_adopted;
   if (worker.registration_id != 0)
     info.protocol = ChooseProtocol(name, ThisBuild(), worker.build).value_or(kProtocolMin);
   for (const std::string& executor : worker.executors) {
@@ -108,7 +109,7 @@ WorkerInfo Machine::WorkerInfoWithoutArrays(const std::string& name, const Worke
                       absl::FormatDuration(s_.config.outage_grace));
   } else if (suspect) {
     info.state = WorkerState::kSuspect;
-    info.reason = absl::StrCat("silent for ", absl::FormatDuration(age), "; lost after ",
+    info.reason = absl::StrCat("silent for ", absl::FormatDuration(age), "; away after ",
                                absl::FormatDuration(s_.config.lease));
   } else {
     for (const std::string& executor : worker.executors) {

@@ -526,6 +526,13 @@ class Machine {
   std::string DescribeProgress(const Operation& op);
   // Describes the first of the operation's executors that is away; "" when none is.
   std::string AwayReason(const Operation& op) const;
+  // Says which executor that the operation needs is away or does not answer, and why. Returns "" if
+  // there is none.
+  std::string DescribeAbsent(const Operation& op);
+  static absl::Status AbsentError(const Operation& op, const std::string& why);
+  // Answers the waits with fail_fast whose operation needs an executor that is away or does not
+  // answer. Call it when an executor has become so.
+  void AnswerFailFastWaits();
   // Describes why the operation has not ended: where it runs or, if it has not started, the first
   // reason for that. Returns "" if it has ended.
   std::string DescribeDelay(const Operation& op);

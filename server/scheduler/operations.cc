@@ -549,9 +549,30 @@ void Machine::On(const WaitOperation& e) {
   if (op.ended() || e.timeout <= absl::ZeroDuration() ||
       (e.seen_state && *e.seen_state != op.state))
     return Answer(e.request, Describe(op));
+  if (e.fail_fast)
+    if (const std::string why = DescribeAbsent(op); !why.empty())
+      return Answer(e.request, AbsentError(op, why));
   const absl::Time until = now_ + std::min(e.timeout, s_.config.result_wait_max);
   if (e.seen_state) return BeginWait(e.request, until, ChangeWait{{e.operation}});
-  BeginWait(e.request, until, OperationWait{e.operation});
+  BeginWait(e.request, until, OperationWait{e.operation, e.fail_fast});
+}
+
+absl::Status Machine::AbsentError(const Operation& op, const std::string& why) {
+  return Error(ErrorKind::kWorkerAway, "operation ", op.id, " (", op.name, ") waits: ", why,
+               "; nothing is lost, and the operation goes on");
+}
+
+void Machine::AnswerFailFastWaits() {
+  std::vector<std::pair<uint64_t, absl::Status>> answers;
+  for (const auto& [request, w] : s_.waiters)
+    if (const auto* wait = std::get_if<OperationWait>(&w.wait); wait != nullptr && wait->fail_fast)
+      if (const Operation* const op = order_.Find(wait->operation); op != nullptr)
+        if (const std::string why = DescribeAbsent(*op); !why.empty())
+          answers.emplace_back(request, AbsentError(*op, why));
+  for (auto& [request, error] : answers) {
+    EndWait(request);
+    Answer(request, std::move(error));
+  }
 }
 
 absl::StatusOr<std::monostate> Machine::On(const CancelOperation& e) {

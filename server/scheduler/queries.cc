@@ -113,6 +113,18 @@ std::string Machine::AwayReason(const Operation& op) const {
   return "";
 }
 
+std::string Machine::DescribeAbsent(const Operation& op) {
+  std::vector<std::string> needed;
+  for (const auto& [name, incarnation] : op.outstanding) needed.push_back(name);
+  if (op.sequence == 0) needed = ExecutorsOf(op);
+  for (const std::string& name : needed) {
+    const Executor& x = cluster_.executor(name);
+    if (x.away) return cluster_.DescribeFirstLost({name});
+    if (x.alive() && !Responsive(x)) return NameWithSilence(name);
+  }
+  return "";
+}
+
 std::string Machine::DescribeDelay(const Operation& op) {
   if (op.ended()) return "";
   if (op.sequence == 0) return PendingReasons(op).front().message;

@@ -238,7 +238,9 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
                {"why", reason}});
   cluster_.ShareMemory(w.host);
   for (const std::string& name : away) SuspendWaits(name);
-  if (!away.empty()) Arm(until, kAwayTimer, registration_id);
+  if (away.empty()) return;
+  AnswerFailFastWaits();
+  Arm(until, kAwayTimer, registration_id);
 }
 
 void Machine::BeginAway(Executor& x, const std::string& reason) {
@@ -254,6 +256,7 @@ void Machine::BeginAway(Executor& x, const std::string& reason) {
                                 {"why", reason}});
   cluster_.ShareMemory(x.host);
   SuspendWaits(x.name);
+  AnswerFailFastWaits();
   Arm(until, kAwayTimer, registration_id);
 }
 

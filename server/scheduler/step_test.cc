@@ -25,7 +25,8 @@
 //   planned 1                                or: planned 1 INTERNAL text, planned 1 bytes=64
 //   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [session=9] [check=1]
 //     [watch=64]                             answered at its end too, with at most 64 result bytes
-//   wait 7 1000 | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1] [live=1]
+//   wait 7 1000 [fast=1] | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1]
+//   [live=1]
 //
 //   create mesh=x:4 spec=x devices=0,1,2,3 [session=9] [check=1]
 //   write 2 0 | read 2 0 | describe 2 | upload 2 | wait-array 2 1000 | delete 2,3
@@ -141,6 +142,7 @@ class Harness {
     state_.config.operations_kept = 6;
     state_.config.ticket_key = "key";
     state_.config.communicator_secret = "secret";
+    state_.config.session_grace = absl::Seconds(5);
   }
 
   // Feeds one event from a TEST, without checking the whole state after the step.
@@ -474,7 +476,8 @@ class Harness {
     if (verb == "describe") return DescribeArray{NewRequest(), id};
     if (verb == "upload") return DescribeUpload{NewRequest(), id};
     if (verb == "wait-array") return WaitArray{NewRequest(), id, absl::Milliseconds(more)};
-    if (verb == "wait") return WaitOperation{NewRequest(), id, absl::Milliseconds(more), {}};
+    if (verb == "wait")
+      return WaitOperation{NewRequest(), id, absl::Milliseconds(more), {}, Arg(w, "fast") == "1"};
     if (verb == "watch")  // watch 7 1000 PENDING
       return WaitOperation{
           NewRequest(), id, absl::Milliseconds(more),

@@ -39,6 +39,7 @@ struct WriteWait : ArrayWait {
 // Waits for the end of the operation. The reply is the operation.
 struct OperationWait {
   uint64_t operation = 0;
+  bool fail_fast = false;  // see WaitOperation
 };
 // Waits for the state of the operation to change.
 struct ChangeWait : OperationWait {};

@@ -116,10 +116,24 @@ void Machine::On(const WorkerRegistered& e) {
   w.build = r.build;
   MarkChanged(core::RowKind::kWorker, r.worker);
   AcceptWorker accept{e.registration_id, {}};
-  for (const api::ExecutorInfo& info : r.executors)
-    if (info.has_state && MayAdopt(ExecutorName(r.worker, info.index), info))
+  w.executors_not_adopted = 0;
+  for (const api::ExecutorInfo& info : r.executors) {
+    if (!info.has_state) continue;
+    if (MayAdopt(ExecutorName(r.worker, info.index), info)) {
       accept.adopted.push_back({info.index, info.incarnation});
+    } else {
+      ++w.executors_not_adopted;
+    }
+  }
   effects_.emplace_back(std::move(accept));
+  if (w.executors_not_adopted > 0) {
+    Note(core::ExecutorsNotAdopted{r.worker, w.executors_not_adopted});
+    LogIncident("executors not adopted",
+                {{"worker", r.worker},
+                 {"host", r.host},
+                 {"executors", absl::StrCat(w.executors_not_adopted)},
+                 {"why", "this coordinator does not know what they hold; they are replaced"}});
+  }
   Arm(w.last_seen + s_.config.lease, kLeaseTimer, e.registration_id);
   Log("worker ", r.worker, " registered");
   // An executor that was known and comes without state has not heard of an earlier acceptance, so
@@ -453,7 +467,15 @@ void Machine::HandleReport(const std::string& worker, const api::Heartbeat& beat
     if (it == nullptr || !it->alive()) continue;
     Executor& x = *it;
     x.progress_age = seen.progress_age;
+    const bool was_responsive = Responsive(x);
     x.last_heartbeat = seen;
+    if (was_responsive && !Responsive(x)) {
+      LogIncident("executor away", {{"executor", x.name},
+                                    {"worker", x.worker},
+                                    {"incarnation", absl::StrCat(x.info.incarnation)},
+                                    {"why", SilenceOf(x)}});
+      AnswerFailFastWaits();
+    }
     if (seen.silence <= absl::ZeroDuration()) x.overdue_for.clear();
     KillIfOverdue(x);
   }

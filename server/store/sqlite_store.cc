@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "base/state_file.h"
@@ -117,12 +118,23 @@ absl::StatusOr<std::string> ReadSecret(sqlite::Database& database) {
   return database.ReadText("SELECT value FROM meta WHERE name = 'secret'");
 }
 
-// Brings the schema to the newest version, counts the start and returns its number. Everything
-// happens in one transaction, so that a start either counts or leaves no trace. On an error the
-// caller rolls the transaction back.
-absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
-                                   const LegacyFiles& legacy, const SqliteOptions& options,
-                                   std::string* secret) {
+// Returns when the state began. The first start of a build that records it takes the present time.
+absl::StatusOr<absl::Time> ReadBegan(sqlite::Database& database) {
+  TESSERA_ASSIGN_OR_RETURN(sqlite::Statement make,
+                           database.Prepare("INSERT OR IGNORE INTO meta VALUES ('began_ms', ?)"));
+  make.BindInt(1, absl::ToUnixMillis(absl::Now()));
+  TESSERA_RETURN_IF_ERROR(make.Run());
+  TESSERA_ASSIGN_OR_RETURN(const int64_t began,
+                           database.ReadInt("SELECT value FROM meta WHERE name = 'began_ms'"));
+  return absl::FromUnixMillis(began);
+}
+
+// Brings the schema to the newest version, counts the start and returns the life that it begins.
+// Everything happens in one transaction, so that a start either counts or leaves no trace. On an
+// error the caller rolls the transaction back.
+absl::StatusOr<core::Life> BeginLife(sqlite::Database& database, int64_t version,
+                                     const LegacyFiles& legacy, const SqliteOptions& options,
+                                     std::string* secret) {
   TESSERA_RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
   TESSERA_RETURN_IF_ERROR(Migrate(database, version, Migrations()));
   if (version == 0) {
@@ -146,8 +158,10 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
   update.BindText(2, options.build);
   TESSERA_RETURN_IF_ERROR(update.Run());
   TESSERA_ASSIGN_OR_RETURN(*secret, ReadSecret(database));
+  core::Life life = core::LifeOfStart(starts);
+  TESSERA_ASSIGN_OR_RETURN(life.state_began, ReadBegan(database));
   TESSERA_RETURN_IF_ERROR(database.Execute("COMMIT"));
-  return starts;
+  return life;
 }
 
 }  // namespace
@@ -180,18 +194,17 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
         Annotate(state_file::CheckIntegrity(*database, /*quick=*/true), "state_dir"));
   TESSERA_RETURN_IF_ERROR(ConfigureLog(*database));
   std::string secret;
-  const absl::StatusOr<uint64_t> start = BeginLife(*database, *version, legacy, options, &secret);
-  if (!start.ok()) {
+  const absl::StatusOr<core::Life> life = BeginLife(*database, *version, legacy, options, &secret);
+  if (!life.ok()) {
     database->RollBack();
-    return start.status();
+    return life.status();
   }
   TESSERA_RETURN_IF_ERROR(SupersedeEpochFile(folder, legacy));
   if (options.row_of_executor) RemoveExecutorsFile(folder);
   if (stat(path.c_str(), &file) != 0)
     return StateError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(options), std::move(lock),
-                                                     std::move(database), file,
-                                                     core::LifeOfStart(*start), std::move(secret)));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(
+      std::move(options), std::move(lock), std::move(database), file, *life, std::move(secret)));
   TESSERA_RETURN_IF_ERROR(store->PrepareStatements());
   store->thread_ = std::thread([self = store.get()] { self->Run(); });
   return store;

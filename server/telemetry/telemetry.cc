@@ -144,6 +144,10 @@ void Telemetry::On(const core::LeaseExpired& note) {
   metrics_->counter(Metric::kWorkerLeaseExpired, {note.worker}).Add();
 }
 
+void Telemetry::On(const core::ExecutorsNotAdopted& note) {
+  metrics_->counter(Metric::kExecutorsNotAdopted, {note.worker}).Add(note.count);
+}
+
 void Telemetry::On(const core::PlanTooLarge& note) {
   metrics_->counter(Metric::kOom, {"admission", note.device_kind}).Add();
 }
@@ -200,10 +204,11 @@ void GaugeReader::Collect(SampleSink& sink) const {
     for (const core::Reading& reading : part.readings) {
       const std::vector<std::string_view> labels(reading.labels.begin(), reading.labels.end());
       sink.Add(reading.metric, labels, reading.value);
-      // Creates the counter of the worker's lost leases with 0, because an alert is defined on it.
-      // See the constructor of Telemetry.
+      // Creates the counters on which alerts of a worker are defined with 0. See the constructor of
+      // Telemetry.
       if (reading.metric == Metric::kWorkerHeartbeatAge)
-        metrics_->counter(Metric::kWorkerLeaseExpired, {labels[0]});
+        for (const Metric metric : {Metric::kWorkerLeaseExpired, Metric::kExecutorsNotAdopted})
+          metrics_->counter(metric, {labels[0]});
     }
   }
 }

@@ -44,6 +44,7 @@ class Telemetry final : public core::Observer {
   void On(const core::CacheLookup& note);
   void On(const core::ArraysLost& note);
   void On(const core::LeaseExpired& note);
+  void On(const core::ExecutorsNotAdopted& note);
   void On(const core::PlanTooLarge& note);
   void On(const core::CancelDone& note);
   void On(const core::SessionEnded& note);

@@ -204,6 +204,7 @@ TEST(Telemetry, AllOtherNotesAreCounted) {
   telemetry.OnNote(core::CacheLookup{core::CacheLookup::kCoalesced});
   telemetry.OnNote(core::ArraysLost{3});
   telemetry.OnNote(core::LeaseExpired{"w0"});
+  telemetry.OnNote(core::ExecutorsNotAdopted{"w0", 2});
   telemetry.OnNote(core::PlanTooLarge{"gpu"});
   telemetry.OnNote(core::CancelDone{core::CancelDone::kStopped, absl::Milliseconds(2)});
   telemetry.OnNote(core::SessionEnded{"acme", "lease_expired"});
@@ -213,6 +214,7 @@ TEST(Telemetry, AllOtherNotesAreCounted) {
   EXPECT_EQ(metrics.Value(Metric::kCompileCacheRequests, {"coalesced"}), 1);
   EXPECT_EQ(metrics.Value(Metric::kArrayLost, {"worker_lost"}), 3);
   EXPECT_EQ(metrics.Value(Metric::kWorkerLeaseExpired, {"w0"}), 1);
+  EXPECT_EQ(metrics.Value(Metric::kExecutorsNotAdopted, {"w0"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kOom, {"admission", "gpu"}), 1);
   EXPECT_EQ(metrics.Value(Metric::kCancelLatency, {"stopped"}), 1);
   EXPECT_EQ(metrics.Value(Metric::kSessionEnd, {"acme", "lease_expired"}), 1);

@@ -80,6 +80,35 @@ class LivesTest(unittest.TestCase):
 
         self.restarted([], forgotten)
 
+    def test_an_empty_folder_beside_workers_that_hold_arrays(self):
+        """The workers drop once what the new coordinator does not know, and serve it."""
+        flags = [f"--state-dir={self.folder}/state"]
+        with daemons.Cluster(workers=2, devices=1, coordinator_flags=flags) as cluster:
+            before = [cluster.executor_pids(number) for number in (0, 1)]
+            with cluster.connect() as client:
+                write(client)
+            # Epochs count starts, so that of the new folder is the smaller one.
+            cluster.restart_coordinator()
+            cluster.await_devices(2)
+            killed = cluster.processes["coordinator"]
+            killed.kill()
+            killed.wait()
+            killed.stdout.close()
+            shutil.rmtree(self.folder / "state")
+            cluster.start_coordinator()
+            cluster.await_devices(2)
+            with cluster.connect() as client:
+                array = write(client)
+                read = client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})
+                self.assertEqual(read["json"], [1, 2])
+                worker = client.call(API + "ClusterService/GetWorker", {"worker": "w0"})
+            self.assertEqual(worker["executorsNotAdopted"], "1")
+            self.assertFalse(set(before[0] + before[1]) &
+                             set(cluster.executor_pids(0) + cluster.executor_pids(1)))
+            logs = cluster.logs()
+            self.assertEqual(logs.count("executors not adopted"), 2)
+            self.assertNotIn("refused a coordinator", logs)
+
     def test_a_folder_is_one_coordinators(self):
         flags = [f"--state-dir={self.folder}/state"]
         with daemons.Cluster(workers=0, coordinator_flags=flags):

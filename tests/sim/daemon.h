@@ -27,8 +27,8 @@ class Daemon {
   std::vector<std::unique_ptr<Executor>>& executors() { return executors_; }
 
   // ---- Faults. ----
-  // The daemon's process dies. Its executors die with it or, with `farewell`, say farewell and end.
-  // A new daemon is started.
+  // The daemon's process dies, and the executors die with it. With `farewell`, the executors say
+  // farewell before they end. A new daemon is started.
   void Kill(bool farewell);
   void PauseFor(absl::Duration time);
   // The executor's process dies, and the daemon notices it.

@@ -231,15 +231,19 @@ void Stepper::StopChild(int32_t e) {
 }
 
 // ---- The coordinator. ---------------------------------------------------------------------------
-// Begins the session, or refuses the coordinator. The coordinator is refused if its epoch is
-// earlier than that of the coordinator for which state is kept, or if it speaks none of our
-// protocols. Executors may have ended since the worker asked to be registered, and their loss is
-// reported here, because nothing was reported before the session began. An executor that a
+// Begins the session, or refuses the coordinator. The coordinator is refused if its state or its
+// epoch is earlier than that of the coordinator for which state is kept, or if it speaks none of
+// our protocols. Executors may have ended since the worker asked to be registered, and their loss
+// is reported here, because nothing was reported before the session began. An executor that a
 // coordinator has used before is killed unless this coordinator adopts it, because nobody would
 // know what the executor holds.
 void Stepper::On(const Welcomed& event) {
   if (!event.welcome.ok()) return Emit(CancelLink{});
-  if (event.welcome->epoch < link_.newest_epoch) {
+  const absl::Time began = event.welcome->state_began == absl::InfiniteFuture()
+                               ? absl::InfinitePast()
+                               : event.welcome->state_began;
+  if (link_.newest_epoch != 0 &&
+      std::pair(began, event.welcome->epoch) < std::pair(link_.newest_began, link_.newest_epoch)) {
     Emit(RefusedStale{event.welcome->epoch, link_.newest_epoch});
     return Emit(CancelLink{});
   }
@@ -250,6 +254,7 @@ void Stepper::On(const Welcomed& event) {
     Emit(Refused{protocol_status});
     return Emit(CancelLink{});
   }
+  link_.newest_began = began;
   link_.newest_epoch = event.welcome->epoch;
   link_.outage_ends_at = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kRegistered;

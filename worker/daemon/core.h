@@ -7,10 +7,12 @@
 // Executors outlive the connection. For the outage grace that the last Welcome states, the worker
 // tries to register with the same processes. A process that the coordinator then does not adopt is
 // killed, and all processes that a coordinator has used are killed when the grace is over. An epoch
-// numbers the lives of a coordinator. As long as executors hold state for a coordinator, the worker
-// refuses coordinators of earlier epochs. The machine does no I/O, uses no threads, clock or
-// randomness, and writes no logs: the same events at the same times give the same effects, in the
-// daemon and in a simulation. One thread at a time steps a State.
+// numbers the lives of a coordinator with one state. As long as executors hold arrays for a
+// coordinator, the worker refuses coordinators of earlier epochs and of earlier states. A state
+// that began later is that of a coordinator that was begun anew, which adopts no process. The
+// machine does no I/O, uses no threads, clock or randomness, and writes no logs: the same events at
+// the same times give the same effects, in the daemon and in a simulation. One thread at a time
+// steps a State.
 //
 // The caller applies the effects in order, and posts their results as events. `now` is the time at
 // which the event came; it never goes back.
@@ -129,7 +131,10 @@ struct Connection {
   // last such refusal.
   absl::Duration name_taken_for;
   absl::Time name_taken_at = absl::InfinitePast();
-  uint64_t newest_epoch = 0;  // epoch of the coordinator for which state is kept; 0 if none is
+  // The coordinator for which state is kept: when its own state began, and its epoch, which is 0 if
+  // no state is kept.
+  absl::Time newest_began = absl::InfinitePast();
+  uint64_t newest_epoch = 0;
   absl::Time outage_ends_at = absl::InfiniteFuture();  // when the state is dropped
   absl::Duration heartbeat_interval;
   absl::Time next_heartbeat_at = absl::InfiniteFuture();

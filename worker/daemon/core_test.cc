@@ -85,6 +85,7 @@ class CoreTest : public ::testing::Test {
   void Welcome(absl::Duration heartbeat = 300 * kMs) {
     api::Welcome welcome;
     welcome.epoch = kEpoch;
+    welcome.state_began = began_;
     welcome.heartbeat = heartbeat;
     welcome.clock = now_ + absl::Hours(1);
     welcome.outage_grace = grace_;
@@ -122,6 +123,7 @@ class CoreTest : public ::testing::Test {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(5);
   // The fields of the welcomes.
   absl::Duration grace_;
+  absl::Time began_ = absl::InfiniteFuture();
   std::vector<api::AdoptedExecutor> adopted_;
   std::vector<Effect> effects_;
 };
@@ -645,6 +647,32 @@ TEST_F(CoreTest, ACoordinatorOfAnEarlierEpochIsRefusedDuringAnOutage) {
   if (!Did<Connect>()) AwaitConnect();
   Do(Welcomed{stale});
   EXPECT_TRUE(Did<Registered>());
+}
+
+// A coordinator begins on an empty folder during the outage, so that its first epoch is 1 again.
+TEST_F(CoreTest, ACoordinatorThatBeganLaterIsAcceptedAndAdoptsNothing) {
+  grace_ = absl::Seconds(60);
+  began_ = absl::FromUnixSeconds(1000);
+  Register();
+  LoseLink();
+  AwaitConnect();
+  api::Welcome earlier;
+  earlier.epoch = kEpoch + 5;
+  earlier.state_began = absl::FromUnixSeconds(999);
+  Do(Welcomed{earlier});
+  EXPECT_TRUE(Did<RefusedStale>());
+  Do(LinkEnded{absl::CancelledError("cancelled")});
+  AwaitConnect();
+  api::Welcome later;
+  later.epoch = 1;
+  later.state_began = absl::FromUnixSeconds(1001);
+  Do(Welcomed{later});
+  EXPECT_TRUE(Did<Registered>());
+  EXPECT_FALSE(Did<WelcomeChild>());
+  ASSERT_TRUE(Did<KillChild>());
+  Do(ChildEnded{0, Killed(), {}});
+  EXPECT_EQ(The<ChildLost>()->loss.reason,
+            "killed: the coordinator does not adopt its arrays and operations");
 }
 
 TEST_F(CoreTest, AStopInAnOutageEndsTheProcesses) {

@@ -170,11 +170,14 @@ class Operation:
         )
         return OperationStatus.from_proto(answer)
 
-    def wait(self, timeout: float | None = None) -> OperationStatus:
+    def wait(self, timeout: float | None = None, *, fail_fast: bool = False) -> OperationStatus:
         """Waits for the end of the operation.
 
         Args:
             timeout (float): Number of seconds to wait. None means the timeout of `connect()`.
+            fail_fast (bool): Whether to raise UnavailableError as soon as an executor that the
+                operation needs is away or does not answer. The operation goes on, and nothing is
+                lost.
 
         Returns:
             OperationStatus: the last snapshot, whose state is DONE.
@@ -184,6 +187,8 @@ class Operation:
                 waits for. It goes on. Call `wait()` again. Or the operation has failed because its
                 own deadline has passed; then its `status()` has ended.
             CancelledError: The operation was cancelled.
+            UnavailableError: Reason WORKER_AWAY, with `fail_fast`: an executor is away or does not
+                answer; the message says which one and why. Call `wait()` again, or `cancel()`.
             Error: The error of an operation that has failed. Calling `wait()` again raises the same
                 error. If its reason is WORKER_LOST, run the program again from inputs that still
                 exist.
@@ -198,7 +203,7 @@ class Operation:
                 print("still at work:", error)
         """
         deadline = self._channel._deadline(timeout)
-        request = _proto.message("WaitOperationRequest")(operation=self.id)
+        request = _proto.message("WaitOperationRequest")(operation=self.id, fail_fast=fail_fast)
         while True:
             wait = min(deadline.left, MAX_WAIT)
             _proto.set_duration(request.timeout, wait)
