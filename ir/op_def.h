@@ -159,6 +159,20 @@ struct AddedConstant {
   int operand = 0, param = 0;
 };
 using AddConstantFn = AddedConstant (*)(const Attrs&, size_t k);
+// The attributes of an op with planned regions after it has got more operands and results, and the
+// places of these: how many of the op's former operands come after the new ones, and how many of
+// its results. The regions get the params and results in the same places, except that a predicate
+// gets no results.
+struct AddedValues {
+  Attrs attrs;
+  int operands_after = 0, results_after = 0;
+};
+// The new operands of a loop are carries, so there are as many new results. If manual axes are
+// Manual in the region, the shards of each new value are concatenated along its dim 0, over these
+// axes in the order of the mesh.
+using AddValuesFn = AddedValues (*)(const InferContext&, int num_operands, int num_results);
+// Returns how many calls of the host an op with an effect makes when it runs.
+using NumCallsFn = int64_t (*)(const InferContext&);
 // Returns the sharding that an op fixes for its result 0, or null if it fixes none.
 using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
@@ -362,6 +376,9 @@ struct OpDef {
   RuleParamsFn rule_params = nullptr;    // ops with derivative rules
   KeepFn keep = nullptr;                 // ops with attributes about operands or results
   AddConstantFn add_constant = nullptr;  // ops that repeat a region
+  // Ops with planned regions that need not keep their attributes when they get more operands and
+  // results, or that do not take these as the last ones.
+  AddValuesFn add_values = nullptr;
   FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
   Scalar scalar = {};                          // elementwise ops
@@ -379,6 +396,7 @@ struct OpDef {
   CollectiveKind collective = CollectiveKind::kNone;
   SortFn sort = nullptr;    // sorting ops
   bool has_effect = false;  // the op has an effect, so it is run even if nobody uses its results
+  NumCallsFn num_calls = nullptr;  // ops with an effect that may make several calls; else one
 
   // Returns the role of region i. An op that repeats a region may have more regions than `regions`
   // lists.

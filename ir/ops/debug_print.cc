@@ -36,6 +36,14 @@ Batched BatchPrint(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {};
 }
 
+// One call for each member of the batch.
+int64_t PrintCalls(const InferContext& c) {
+  int64_t members = 1;
+  for (int64_t d = 0; d < c.attrs.Int("num_batch_dims") && !c.in.empty(); ++d)
+    members *= c.in[0].shape[d];
+  return members;
+}
+
 // Calls the evaluator's print hook once for each member of the batch, in row-major order, with the
 // operands' elements for that member. Without a hook nothing is printed.
 absl::StatusOr<std::vector<Array>> EvalPrint(const EvalContext& c, absl::Span<const Array> in) {
@@ -87,7 +95,8 @@ constexpr OpDef kDebugPrint =
              .partition = Refused{"the client prints; programs that are sent have no debug_print"},
              .cost = NoCost,
              .eval = EvalPrint,
-             .has_effect = true});
+             .has_effect = true,
+             .num_calls = PrintCalls});
 
 }  // namespace
 }  // namespace ops

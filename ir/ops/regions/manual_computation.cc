@@ -637,6 +637,18 @@ Attrs KeepManual(const Attrs& attrs, const std::vector<bool>& operands,
   return out;
 }
 
+AddedValues AddManualValues(const InferContext& c, int num_operands, int num_results) {
+  PartitionSpec spec;
+  spec.dims = {InMeshOrder(c.scope.mesh, c.attrs.Strings("manual_axes"))};
+  Specs in = c.attrs.Specs("in_specs"), out = c.attrs.Specs("out_specs");
+  in.insert(in.end(), num_operands, spec);
+  out.insert(out.end(), num_results, spec);
+  Attrs attrs = c.attrs;
+  attrs.Set("in_specs", std::move(in));
+  attrs.Set("out_specs", std::move(out));
+  return {std::move(attrs)};
+}
+
 constexpr AttrSpec kManualAttrs[] = {{"in_specs", AttrKind::kSpecs},
                                      {"out_specs", AttrKind::kSpecs},
                                      {"manual_axes", AttrKind::kStrings},
@@ -663,6 +675,7 @@ const OpDef kManualComputation = Checked({.name = "manual_computation",
                                           .partial_eval = ManualPartialEval,
                                           .data_flow = ManualDataFlow,
                                           .keep = KeepManual,
+                                          .add_values = AddManualValues,
                                           .cost = ManualCost,
                                           .eval_shards = EvalManual});
 

@@ -504,6 +504,15 @@ AddedConstant AddScanConstant(const Attrs& attrs, size_t) {
   return {std::move(out), consts, consts};
 }
 
+// New values are carries, behind the carries that the loop has.
+AddedValues AddScanValues(const InferContext& c, int num_operands, int num_results) {
+  TESSERA_CHECK_EQ(num_operands, num_results) << "a carry is an operand and a result";
+  const Layout l(c.attrs, c.in.size(), c.regions[0]->results.size());
+  Attrs attrs = c.attrs;
+  attrs.Set("num_carry", int64_t{l.num_carry + num_operands});
+  return {std::move(attrs), l.num_xs, l.num_ys};
+}
+
 constexpr AttrSpec kScanAttrs[] = {{"num_consts", AttrKind::kInt},
                                    {"num_carry", AttrKind::kInt},
                                    {"length", AttrKind::kInt},
@@ -531,6 +540,7 @@ const OpDef kScan = Checked({.name = "scan",
                              .data_flow = ScanDataFlow,
                              .keep = KeepScan,
                              .add_constant = AddScanConstant,
+                             .add_values = AddScanValues,
                              .cost = ScanCost,
                              .eval_shards = EvalScan});
 
