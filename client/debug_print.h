@@ -39,11 +39,14 @@ void DebugPrint(const PrintFormat& format, const std::vector<Arg>& args);
 // A call of a program that prints returns after its lines have been printed, in the order of the
 // ops. A run that fails prints nothing. Printed values are results of the program, and stay in the
 // devices' memory until then. A scan keeps the values of all its steps. The number of steps of a
-// while_loop is not known in advance, so it keeps those of the first 999 steps and of the last one,
-// or of fewer steps if the values are large.
+// while_loop is not known in advance, so a debug_print in it may be called 10,000 times in a run,
+// with at most 64 MiB of values. The 64 MiB also hold for a debug_print in a branch of a scan. A
+// run that prints more than that fails and prints nothing. Only steps in which the debug_print is
+// called count, and only values that may differ between steps.
 //
 // Errors: VALUE_ERROR if the format does not fit the arguments, or does not use one of them;
-// NOT_IMPLEMENTED in the cond_fun of a while_loop. Reference: jax.debug.print.
+// NOT_IMPLEMENTED in the cond_fun of a while_loop; CALLBACKS_DROPPED for a run that prints too
+// much. Reference: jax.debug.print.
 template <class... Args>
 void debug_print(const internal::PrintFormat& format, const Args&... args) {
   internal::DebugPrint(format, {Arg(args, format.site)...});

@@ -22,6 +22,10 @@
 #include "client/mesh.h"
 #include "ir/api/service.h"
 
+namespace tessera::ir {
+struct RecordedEffects;
+}  // namespace tessera::ir
+
 namespace tessera {
 
 // Options of Session::Connect.
@@ -86,9 +90,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ir::Type> out_types;
     std::vector<std::shared_ptr<const api::Placement>> out_placements;
     std::string name;
-    // The function that prints after a run, or null if the program prints nothing. It takes the
-    // last `num_printed` results, which the caller does not get.
-    ir::FunctionRef prints;
+    // The prints that are made after a run, or null if the program prints nothing. The last
+    // `num_printed` results are the record of the prints, which the caller does not get.
+    std::shared_ptr<const ir::RecordedEffects> prints;
     int num_printed = 0;
 
     size_t num_results() const { return out_types.size() - num_printed; }

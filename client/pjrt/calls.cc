@@ -9,8 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/pjrt/client.h"
-#include "ir/debug_print.h"
-#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 
 namespace tessera::pjrt {
@@ -41,21 +39,6 @@ ir::Program WithResults(const ir::Program& program, const std::vector<size_t>& r
   remove_dropped(out.in_shardings);
   remove_dropped(out.in_names);
   return out;
-}
-
-// Sets *has_call if `f` makes one of `calls`, and *has_omission if a loop of `f` may leave out the
-// calls of some iterations.
-void FindCallsAndOmissions(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>& calls,
-                           bool* has_call, bool* has_omission) {
-  for (const ir::Op& op : f.ops) {
-    if (op.def->name == "debug_print") {
-      const std::string& id = op.attrs.Str("format");
-      *has_call |= FindCall(calls, id) != nullptr;
-      *has_omission |= id == ir::kIterationsLeftOut;
-    }
-    for (const ir::FunctionRef& region : op.regions)
-      FindCallsAndOmissions(*region, calls, has_call, has_omission);
-  }
 }
 
 }  // namespace
@@ -97,17 +80,6 @@ const ir::stablehlo::HostCall* FindCall(const std::vector<ir::stablehlo::HostCal
       std::find_if(calls.begin(), calls.end(),
                    [&](const ir::stablehlo::HostCall& call) { return call.name == name; });
   return found == calls.end() ? nullptr : &*found;
-}
-
-bool HasCallInUnboundedLoop(const ir::Function& prints,
-                            const std::vector<ir::stablehlo::HostCall>& calls) {
-  for (const ir::Op& op : prints.ops) {
-    bool has_call = false, has_omission = false;
-    for (const ir::FunctionRef& region : op.regions)
-      FindCallsAndOmissions(*region, calls, &has_call, &has_omission);
-    if (has_call && has_omission) return true;
-  }
-  return false;
 }
 
 }  // namespace tessera::pjrt

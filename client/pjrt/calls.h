@@ -3,7 +3,7 @@
 // the part of the program that computes these operands becomes a program of its own. make_calls.h
 // makes the calls.
 //
-// References: docs/decisions/0026, 0028.
+// References: docs/decisions/0026, 0028, 0042.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,8 +31,8 @@ struct CallBeforeRun {
 };
 
 // Plans the parts of `program` that compute the operands of the calls, and removes these operands
-// from the results of `program`. Requires that the effects of `program` have been split off, and
-// that the operands are its last results but for the `num_printed` values that are printed.
+// from the results of `program`. Requires that the effects of `program` have been recorded, and
+// that the operands are its last results but for the `num_printed` values that are the record.
 absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
     Client& client, const std::vector<ir::stablehlo::HostCall>& calls,
     const std::vector<int64_t>& devices, int num_printed, ir::Program* program);
@@ -40,11 +40,5 @@ absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
 // Returns the call with this name, or null if there is none.
 const ir::stablehlo::HostCall* FindCall(const std::vector<ir::stablehlo::HostCall>& calls,
                                         const std::string& name);
-
-// Returns whether one of these calls stands in a loop whose number of iterations is not known
-// before the program runs. If such a loop has very many iterations, the calls of some iterations
-// are not made.
-bool HasCallInUnboundedLoop(const ir::Function& prints,
-                            const std::vector<ir::stablehlo::HostCall>& calls);
 
 }  // namespace tessera::pjrt

@@ -305,8 +305,6 @@ CompiledProgram::CompiledProgram(Client* of, internal::SentProgram whole,
       callbacks(imported.callbacks),
       calls_before_run(std::move(calls)),
       nested_calls(imported.nested_calls),
-      nested_calls_in_unbounded_loop(sent.prints != nullptr &&
-                                     HasCallInUnboundedLoop(*sent.prints, nested_calls)),
       executable(std::move(made)),
       devices(std::move(on)),
       in(BoundariesOf(main.params, executable->reply.in, imported.in_sums,
@@ -326,8 +324,8 @@ CompiledProgram::CompiledProgram(Client* of, internal::SentProgram whole,
   for (const Boundary& param : in) in_layouts.push_back(RowMajorLayout(param.local_shape.size()));
 }
 
-// Reads the artifact as a program, splits off its prints and its calls of the host, and has the
-// service plan what is left. The parts that were split off stay in this process. The serialized
+// Reads the artifact as a program, takes its prints and its calls of the host out, and has the
+// service plan what is left. The parts that were taken out stay in this process. The serialized
 // form keeps the artifact and the options and not the plan, as a plan is bound to devices of one
 // cluster.
 absl::StatusOr<std::shared_ptr<const CompiledProgram>> CompileArtifact(

@@ -70,15 +70,14 @@ struct CompiledProgram {
                   std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
   Client* const client;
-  // The program in the form that is sent. The last results of the program are for the calls of the
-  // host; the framework does not get them.
+  // The program in the form that is sent. The last results of the program are the record of its
+  // calls of the host; the framework does not get them.
   const internal::SentProgram sent;
   const HeldCallbacks callbacks;
   // The calls that are made before a run. The results of these calls are the last arguments of the
   // program.
   const std::vector<CallBeforeRun> calls_before_run;
   const std::vector<ir::stablehlo::HostCall> nested_calls;  // see HostProgram::nested_calls
-  const bool nested_calls_in_unbounded_loop;
   const std::shared_ptr<const Session::Executable> executable;
   const std::vector<Device*> devices;  // the device of each partition
   std::vector<LogicalDeviceIds> logical_ids;

@@ -269,8 +269,12 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first_result) {
   if (!results.empty()) *first_result = results.front();
   if (compiled.sent.prints) {
     const auto first_printed = results.end() - compiled.sent.num_printed;
-    MakeCallsAfterRun(call.compiled, {first_printed, results.end()}, call.outcome);
+    const std::vector<tessera::Array> record(first_printed, results.end());
     results.erase(first_printed, results.end());
+    // A run that drops calls fails, so its results must not be used before that is known. The check
+    // is made here and not on the thread for calls, because a call may itself request such a run.
+    TESSERA_RETURN_IF_ERROR(CheckNoCallDropped(compiled, record));
+    MakeCallsAfterRun(call.compiled, record, call.outcome);
     // If a nested call returned something that the program needed, the results are wrong. That is
     // known only once all calls have been made, so wait for them.
     if (!compiled.nested_calls.empty()) TESSERA_RETURN_IF_ERROR(call.outcome->Await());

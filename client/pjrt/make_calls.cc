@@ -5,33 +5,42 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "client/pjrt/buffer.h"
 #include "client/pjrt/host_callbacks.h"
 #include "client/pjrt/status.h"
 #include "client/trace/prints.h"
 #include "client/trace/trace.h"
-#include "ir/debug_print.h"
+#include "ir/transform/effect_record.h"
 
 namespace tessera::pjrt {
 namespace {
+
+// Reads an array once its run has ended.
+absl::StatusOr<ir::Array> ReadArray(const Client& client, const tessera::Array& array) {
+  TESSERA_RETURN_IF_ERROR(AwaitRun(client, array));
+  return client.session->service().Get(internal::AsConcrete(array)->id, internal::kMaxWaitPerCall);
+}
 
 absl::StatusOr<std::vector<ir::Array>> ReadAll(const Client& client,
                                                absl::Span<const tessera::Array> arrays) {
   std::vector<ir::Array> values;
   for (const tessera::Array& array : arrays) {
-    TESSERA_RETURN_IF_ERROR(AwaitRun(client, array));
-    TESSERA_ASSIGN_OR_RETURN(
-        values.emplace_back(),
-        client.session->service().Get(internal::AsConcrete(array)->id, internal::kMaxWaitPerCall));
+    TESSERA_ASSIGN_OR_RETURN(values.emplace_back(), ReadArray(client, array));
   }
   return values;
+}
+
+// Returns the replay of the calls of a run that returned the record `arrays`, which must outlive
+// it.
+ir::EffectReplay ReplayOf(const CompiledProgram& compiled,
+                          absl::Span<const tessera::Array> arrays) {
+  return ir::EffectReplay(*compiled.sent.prints, [client = compiled.client, arrays](int i) {
+    return ReadArray(*client, arrays[i]);
+  });
 }
 
 std::vector<ir::Array> ZerosOf(const std::vector<ir::Type>& types) {
@@ -50,28 +59,13 @@ bool IsPlaceholder(const ir::Array& a) {
   return true;
 }
 
-// Makes the calls of a run that has ended: the reference evaluator runs the part of the program
-// that has effects, and `call` gets each effect in order. Where a nested call returns something,
-// the program went on with placeholders (IsPlaceholder). If a nested call returns anything else, or
-// if the operands of some calls are not known, the results of the run are wrong, and the function
-// returns an error.
+// Makes the calls of a run that has ended, in order. Where a nested call returns something, the
+// program went on with placeholders (IsPlaceholder). If a nested call returns anything else, the
+// results of the run are wrong, and the function returns an error.
 absl::Status MakeCalls(const CompiledProgram& compiled, const std::vector<tessera::Array>& arrays) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<ir::Array> values, ReadAll(*compiled.client, arrays));
   absl::Status status;  // the error of the first call that fails
   const auto call = [&](const std::string& id, absl::Span<const ir::Array> operands) {
     if (!status.ok()) return;
-    if (id == ir::kIterationsLeftOut) {
-      std::puts(absl::StrReplaceAll(ToAbsl(ir::kIterationsLeftOut),
-                                    {{"{}", absl::StrCat(operands[0].IntAt(0))}})
-                    .c_str());
-      std::fflush(stdout);
-      if (compiled.nested_calls_in_unbounded_loop)
-        status = MakeError(ErrorKind::kNotImplemented,
-                           "a callback that returns a value was called in a loop that made more "
-                           "than 1,000 turns, and their number was not known in advance: the "
-                           "arguments of some of the calls are not known");
-      return;
-    }
     std::vector<ir::Array> results;
     const ir::stablehlo::HostCall* const nested = FindCall(compiled.nested_calls, id);
     if (nested != nullptr) results = ZerosOf(nested->results);
@@ -82,7 +76,7 @@ absl::Status MakeCalls(const CompiledProgram& compiled, const std::vector<tesser
           "a callback in a loop, a branch or a shard_map returned a value that the program needed "
           "in order to go on; call it outside of loops, branches and shard_map");
   };
-  TESSERA_RETURN_IF_ERROR(internal::RunPrints(*compiled.sent.prints, std::move(values), call));
+  TESSERA_RETURN_IF_ERROR(ReplayOf(compiled, arrays).Run(call));
   return status;
 }
 
@@ -111,6 +105,12 @@ absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
   }
   return std::vector<tessera::Array>(arrays.begin() + static_cast<ptrdiff_t>(args.size()),
                                      arrays.end());
+}
+
+absl::Status CheckNoCallDropped(const CompiledProgram& compiled,
+                                absl::Span<const tessera::Array> arrays) {
+  if (!compiled.sent.prints->MayDrop()) return absl::OkStatus();
+  return ReplayOf(compiled, arrays).CheckNothingDropped();
 }
 
 void MakeCallsAfterRun(std::shared_ptr<const CompiledProgram> compiled,

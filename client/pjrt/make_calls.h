@@ -1,9 +1,9 @@
 // Makes the calls of the host for a run of a program. A call without results is made when the run
-// has ended, with operands that are results of the run. A call whose results the program goes on
-// with is made before the program runs: a part of the program that computes the operands of the
-// call runs first (calls.h).
+// has ended, with operands from the record that the run returns. A call whose results the program
+// goes on with is made before the program runs: a part of the program that computes the operands of
+// the call runs first (calls.h).
 //
-// References: docs/decisions/0026, 0028.
+// References: docs/decisions/0026, 0028, 0042.
 #pragma once
 #include <memory>
 #include <vector>
@@ -22,8 +22,14 @@ namespace tessera::pjrt {
 absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
     const CompiledProgram& compiled, absl::Span<const tessera::Array> args);
 
-// Reads `arrays` once their run has ended, and makes the calls of the program, which take them, on
-// the client's thread for calls. Settles `outcome` when all calls have returned.
+// Waits until the run that returned the record `arrays` has ended. Fails with its error, or with
+// CALLBACKS_DROPPED if the run made more calls than the record holds. Returns at once if the record
+// has room for all calls that the program can make.
+absl::Status CheckNoCallDropped(const CompiledProgram& compiled,
+                                absl::Span<const tessera::Array> arrays);
+
+// Reads the record `arrays` once its run has ended, and makes the calls that it lists, on the
+// client's thread for calls. Settles `outcome` when all calls have returned.
 void MakeCallsAfterRun(std::shared_ptr<const CompiledProgram> compiled,
                        std::vector<tessera::Array> arrays, std::shared_ptr<Outcome> outcome);
 

@@ -1,6 +1,6 @@
 // debug_print: checks the format, and prints at once or, in a trace, emits an op with an effect.
-// When a program is compiled, these ops are split off (client/trace/prints.h), and the SDK prints
-// from the results of each run. Reference: docs/decisions/0026.
+// When a program is compiled, these ops are replaced by a record (client/trace/prints.h), from
+// which the SDK prints after each run. Reference: docs/decisions/0026.
 #include "client/debug_print.h"
 
 #include <cstdio>

@@ -223,7 +223,7 @@ std::vector<Array> RunCheckingNans(const TracedProgram& traced, const std::vecto
   std::vector<Array> out = session->Run(
       *session->Compile(sent.program, traced.mesh.devices, name, /*explain=*/false, site), args,
       /*donate=*/{}, site);
-  if (sent.prints) PrintResults(*sent.prints, sent.num_printed, &out, site);
+  if (sent.prints) PrintResults(*sent.prints, &out, site);
   if (out.back().item<int>(site) != 0) NanFinder(traced, args, name, site).Throw();
   out.pop_back();
   return out;

@@ -348,8 +348,7 @@ std::vector<Array> Session::Run(const Executable& executable, absl::Span<const A
     out.push_back(MakeArray(reply.outputs[i], executable.out_types[i], executable.out_placements[i],
                             reply.done ? 0 : reply.operation, executable.name));
   }
-  if (executable.prints)
-    internal::PrintResults(*executable.prints, executable.num_printed, &out, site);
+  if (executable.prints) internal::PrintResults(*executable.prints, &out, site);
   return out;
 }
 

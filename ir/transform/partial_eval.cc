@@ -1,5 +1,5 @@
 // Splits a function into the part that the known params determine and the rest. Linearize splits a
-// jvp with it, and the client splits off what a program prints (docs/decisions/0026).
+// jvp with it.
 //
 // A value reaches the unknown side as a residual, which is made once, on first use. Constants are
 // computed again on the unknown side instead.

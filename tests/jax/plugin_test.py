@@ -298,6 +298,79 @@ class PluginTest(unittest.TestCase):
             jax.effects_barrier()
         self.assertEqual(out.getvalue(), "x is 1.0, 2.0\n")
 
+    @staticmethod
+    def printed_by(f, *args):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            jax.block_until_ready(f(*args))
+            jax.effects_barrier()
+        return out.getvalue().splitlines()
+
+    def test_every_call_in_a_loop_is_made(self):
+        @jax.jit
+        def every_turn(x):
+            return jax.lax.fori_loop(0, 3000, lambda i, c: (jax.debug.print("turn {}", i), c + 1)[1], x)
+
+        self.assertEqual(self.printed_by(every_turn, 0.0), [f"turn {i}" for i in range(3000)])
+
+        @functools.partial(jax.jit, static_argnums=(1, 2))
+        def some_turns(x, turns, every):
+            def turn(i, c):
+                jax.lax.cond(i % every == 0, lambda: jax.debug.print("{}: {}", i, c), lambda: None)
+                return c + 1
+            return jax.lax.fori_loop(0, turns, turn, x)
+
+        self.assertEqual(self.printed_by(some_turns, 0.0, 3000, 500),
+                         [f"{i}: {i}.0" for i in range(0, 3000, 500)])
+        # The arguments of all turns would have 300 MiB.
+        large = self.printed_by(some_turns, jnp.zeros(1 << 18), 300, 50)
+        self.assertEqual([line.split(":")[0] for line in large], [str(i) for i in range(0, 300, 50)])
+
+        @jax.jit
+        def scanned(x):
+            return jax.lax.scan(lambda c, i: (c + 1, jax.debug.print("{} {}", i, c)), x, jnp.arange(2500))[0]
+
+        self.assertEqual(len(self.printed_by(jax.vmap(scanned), jnp.zeros(2))), 5000)
+
+    def test_a_run_that_drops_calls_fails(self):
+        def loop(x, turns):
+            def turn(i, c):
+                return (c + 1, jax.debug.print("{}: {}", i, c), here.append(sys._getframe().f_lineno))[0]
+            return jax.lax.fori_loop(0, turns, turn, x)
+
+        here = []
+        f = jax.jit(loop)
+        self.assertEqual(len(self.printed_by(f, 0.0, 10_000)), 10_000)
+        dropped = f"CALLBACKS_DROPPED: callback at plugin_test.py:{here[0]}: {{}} of its {{}} calls in this run"
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            y = f(0.0, 10_007)
+            with self.assertRaisesRegex(jax.errors.JaxRuntimeError, dropped.format(7, 10007)):
+                y.block_until_ready()
+            with self.assertRaisesRegex(jax.errors.JaxRuntimeError, dropped.format(7, 10007)):
+                print(y + 1)  # runs that use the result fail, too
+            with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "at most 10000 calls and 64 MiB"):
+                jax.effects_barrier()
+        self.assertEqual(out.getvalue(), "")
+        self.assertEqual(len(self.printed_by(f, 0.0, 5)), 5)  # the next run does not fail
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, dropped.format(137, 200)):
+            f(jnp.zeros(1 << 18), 200).block_until_ready()
+        self.assertEqual(len(self.printed_by(f, jnp.zeros(1 << 18), 63)), 63)
+
+        # A callback may run such a program itself.
+        said = []
+        outer = jax.jit(lambda x: jax.debug.callback(lambda x: said.append(float(f(float(x), 2))), x))
+        self.assertEqual(self.printed_by(lambda: (outer(3.0), jax.effects_barrier())), ["0: 3.0", "1: 4.0"])
+        self.assertEqual(said, [5])
+
+        mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        sharded = jax.device_put(jnp.zeros(8), NamedSharding(mesh, P("x")))
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, dropped.format(1, 10001)):
+            f(sharded, 10_001).block_until_ready()
+        on_each = jax.jit(jax.shard_map(loop, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x")))
+        self.assertEqual(len(self.printed_by(on_each, sharded, 100)), 400)
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "on one device were dropped"):
+            on_each(sharded, 10_001).block_until_ready()
+        self.assertEqual(len(self.printed_by(on_each, sharded, 2)), 8)
+
     def test_programs_go_on_with_what_callbacks_return(self):
         scalar = jax.ShapeDtypeStruct((), np.float32)
 
@@ -350,8 +423,9 @@ class PluginTest(unittest.TestCase):
             return jax.lax.while_loop(lambda c: c < last, turn, 0.0)
 
         self.assertEqual(jax.jit(until)(900.0, -1.0), 900)
-        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "made more than 1,000 turns"):
-            float(jax.jit(until)(3000.0, 1500.0))
+        self.assertEqual(jax.jit(until)(20_000.0, -1.0), 20_000)
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "ValueError: 15000.0 is not to be had"):
+            float(jax.jit(until)(20_000.0, 15_000.0))
 
     def test_a_mesh_of_one_device(self):
         mesh = jax.make_mesh((1,), ("x",))

@@ -1,6 +1,6 @@
-// with_cluster [--devices-per-worker=N] COMMAND [ARG...]: starts a cluster of two workers with two
-// (or N) CPU devices each, runs the command with the cluster's address in TESSERA_SUITE_ADDRESS,
-// and exits with the command's status.
+// with_cluster [--devices-per-worker=N] [--device-memory-bytes=N] COMMAND [ARG...]: starts a
+// cluster of two workers with two (or N) CPU devices of 64 MiB (or N bytes) each, runs the command
+// with the cluster's address in TESSERA_SUITE_ADDRESS, and exits with the command's status.
 //
 // No process of the cluster may end while the command runs. If one does, with_cluster fails too.
 #include <sys/wait.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "client/error.h"
 #include "tests/service/cluster.h"
 
@@ -29,13 +30,20 @@ constexpr absl::Duration kPatience = absl::Seconds(280);
 // crashed and was started again would otherwise go unnoticed.
 int Main(std::vector<std::string> command) {
   ClusterOptions options;
-  const std::string flag = "--devices-per-worker=";
-  if (!command.empty() && command[0].rfind(flag, 0) == 0) {
-    options.devices_per_worker = std::atoi(command[0].c_str() + flag.size());
+  const std::string devices = "--devices-per-worker=", memory = "--device-memory-bytes=";
+  while (!command.empty() && absl::StartsWith(command[0], "--")) {
+    if (absl::StartsWith(command[0], devices)) {
+      options.devices_per_worker = std::atoi(command[0].c_str() + devices.size());
+    } else if (absl::StartsWith(command[0], memory)) {
+      options.worker_flags.push_back(command[0]);
+    } else {
+      break;
+    }
     command.erase(command.begin());
   }
-  if (command.empty() || options.devices_per_worker < 1) {
-    std::cerr << "usage: with_cluster [--devices-per-worker=N] COMMAND [ARG...]\n";
+  if (command.empty() || absl::StartsWith(command[0], "--") || options.devices_per_worker < 1) {
+    std::cerr << "usage: with_cluster [--devices-per-worker=N] [--device-memory-bytes=N] "
+                 "COMMAND [ARG...]\n";
     return 2;
   }
   // The workers share one folder for saved files, as on a network file system.
@@ -48,7 +56,7 @@ int Main(std::vector<std::string> command) {
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
   };
-  options.worker_flags = {"--files-dir=" + folder};
+  options.worker_flags.push_back("--files-dir=" + folder);
   absl::StatusOr<std::unique_ptr<Cluster>> cluster = Cluster::Start(options);
   if (!cluster.ok()) {
     std::cerr << cluster.status().message() << "\n";

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ir/debug_print.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
@@ -142,165 +141,11 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
                         jvp.out_active);
 }
 
-// ---- The effects of a body. ----
-
-// An effect is an op, such as debug_print, that is run for more than its results. The values that
-// the effects of an iteration read are kept for this many iterations, or for fewer if the values
-// are large. The iterations that are kept are the first ones and the last one.
-constexpr int64_t kKeptIterations = 1000, kKeptBytes = int64_t{64} << 20;
-
-// A body that is split into its effects and the rest. The effects read residuals. Residuals that
-// are constants of the body are passed on, and all others are stacked over the iterations that are
-// kept.
-struct HeldEffects {
-  PartialEvalResult pe;
-  DedupedResiduals deduped;
-  std::vector<int> stacked;  // indices in `deduped.sources`
-  int64_t num_kept = 1;      // number of iterations whose residuals are kept
-
-  HeldEffects(const Function& body, int num_consts, PartialEvalOptions options)
-      : pe(ValueOrThrow(PartialEval(body, std::vector<bool>(body.num_params, true), {}, options))),
-        deduped(DedupeResiduals(*pe.known, static_cast<int>(body.results.size()))) {
-    int64_t bytes = 1;
-    for (size_t k = 0; k < deduped.sources.size(); ++k) {
-      if (IsConst(k, num_consts)) continue;
-      stacked.push_back(static_cast<int>(k));
-      bytes += pe.unknown->types[k].num_bytes();
-    }
-    num_kept = std::clamp<int64_t>(kKeptBytes / bytes, 1, kKeptIterations);
-  }
-  bool IsConst(size_t k, int num_consts) const {
-    return deduped.sources[k].is_param && deduped.sources[k].index < num_consts;
-  }
-};
-
-// The results of the loop without its effects. This loop also counts its iterations, and stacks the
-// values that the effects read in the iterations that are kept.
-struct CountedLoop {
-  std::vector<Value> out;     // the carries
-  Value count;                // a scalar, s32
-  std::vector<Value> stacks;  // one for each entry of `effects.stacked`
-};
-// Emits the loop of CountedLoop. An iteration writes its residuals to the row of its number. All
-// iterations after the kept ones write to the last row, so that it ends up with the values of the
-// last iteration. The counter and the stacks vary over the axes along which the predicate varies,
-// because devices may then run different numbers of iterations.
-CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEffects& effects) {
-  const Function& predicate = *c.op.regions[0];
-  const Function& known = *effects.deduped.known;
-  Builder& outer = c.known_b;
-  const AxisSet predicate_axes = predicate.types[predicate.results[0]].varying;
-  std::vector<Value> operands = c.known_in;
-  operands.push_back(Pvary(Zeros(outer, MakeType(DType::kS32, {})), predicate_axes));
-  for (int k : effects.stacked) {
-    Type type = walk::InsertDim(effects.pe.unknown->types[k], 0, effects.num_kept);
-    type.varying.insert(predicate_axes.begin(), predicate_axes.end());
-    operands.push_back(Zeros(outer, type));
-  }
-  const std::vector<Value> added(operands.begin() + static_cast<int64_t>(c.known_in.size()),
-                                 operands.end());
-
-  Builder b(known.scope, known.name);
-  std::vector<Value> args, stacks;
-  for (int i = 0; i < known.num_params; ++i) args.push_back(b.Param(known.types[i]));
-  const Value count = b.Param(added[0].type());
-  for (size_t k = 1; k < added.size(); ++k) stacks.push_back(b.Param(added[k].type()));
-  std::vector<Value> results = Inline(b, known, args);
-  const Value row = Min(count, FullLike(count, static_cast<double>(effects.num_kept - 1)));
-  std::vector<Value> new_stacks;
-  for (size_t k = 0; k < stacks.size(); ++k) {
-    const DedupedResiduals::Source& s = effects.deduped.sources[effects.stacked[k]];
-    const Value value = s.is_param ? args[s.index] : results[s.index];
-    const Value slice = BroadcastNewDim(value, 0, 1);
-    std::vector<Value> starts = {row};
-    for (int d = 0; d < value.rank(); ++d) starts.push_back(FullLike(row, 0));
-    new_stacks.push_back(DynamicUpdateSlice(stacks[k], slice, starts));
-  }
-  results.resize(l.num_carry);
-  results.push_back(Add(count, FullLike(count, 1)));
-  results = Concat(std::move(results), new_stacks);
-  const std::vector<Value> got =
-      While(outer, WithUnusedParams(predicate, TypesOf(added)), b.Build(results), operands,
-            l.num_predicate_consts, l.num_body_consts);
-  return {Part(got, 0, l.num_carry), got[l.num_carry],
-          Part(got, l.num_carry + 1, static_cast<int>(effects.stacked.size()))};
-}
-
-// Returns the body of a scan over the kept iterations. It runs the effects of iteration `index` of
-// a loop that ran `count` times. Before the last kept iteration it prints how many iterations were
-// left out, if any.
-FunctionRef EffectsOfIteration(const HeldEffects& effects, int num_consts, const Type& number) {
-  const Function& unknown = *effects.pe.unknown;
-  const auto function_without_results =
-      [](const Function& like, absl::Span<const Type> params,
-         absl::FunctionRef<void(Builder&, const std::vector<Value>&)> emit) {
-        Builder b(like.scope, like.name);
-        std::vector<Value> args;
-        for (const Type& t : params) args.push_back(b.Param(t));
-        emit(b, args);
-        return b.Build({});
-      };
-  const std::vector<Type> residuals = unknown.param_types();
-  Builder b(unknown.scope, unknown.name);
-  std::vector<Value> consts, stacked;
-  for (size_t k = 0; k < residuals.size(); ++k)
-    if (effects.IsConst(k, num_consts)) consts.push_back(b.Param(residuals[k]));
-  const Value count = b.Param(number);
-  const Value index = b.Param(number);
-  for (int k : effects.stacked) stacked.push_back(b.Param(residuals[k]));
-  std::vector<Value> args;
-  for (size_t k = 0, c = 0, s = 0; k < residuals.size(); ++k)
-    args.push_back(effects.IsConst(k, num_consts) ? consts[c++] : stacked[s++]);
-
-  const auto emit_if = [&](Value condition, FunctionRef then, Values operands) {
-    const FunctionRef nothing =
-        function_without_results(*then, TypesOf(operands), [](Builder&, const auto&) {});
-    Case(Convert(condition, DType::kS32), {nothing, std::move(then)}, operands);
-  };
-  const Value last = FullLike(index, static_cast<double>(effects.num_kept - 1));
-  const Value is_last = Compare(index, last, "EQ");
-  const Value left_out = Sub(count, FullLike(count, static_cast<double>(effects.num_kept)));
-  const Value some_left_out = Compare(left_out, FullLike(left_out, 0), "GT");
-  emit_if(And(is_last, some_left_out),
-          function_without_results(unknown, TypesOf({left_out}),
-                                   [](Builder& in, const std::vector<Value>& n) {
-                                     DebugPrint(in, std::string(kIterationsLeftOut), n);
-                                   }),
-          {left_out});
-  emit_if(Compare(index, count, "LT"), effects.pe.unknown, args);
-  return b.Build({Add(index, FullLike(index, 1))});
-}
-
-// The known side runs the loop and keeps the values that the effects read. The unknown side runs
-// the effects.
-void HoldWhileEffects(PartialEvalContext& c) {
-  const Layout l(c.op.attrs, c.in_types.size());
-  if (c.op.regions[0]->has_effects)
-    Throw(ErrorKind::kNotImplemented,
-          "while_loop: cond_fun has an effect (debug_print), which is not implemented; print in "
-          "body_fun instead");
-  const HeldEffects effects(*c.op.regions[1], l.num_body_consts, c.options);
-  const CountedLoop loop = EmitCountedLoop(c, l, effects);
-  c.known_out = loop.out;
-  std::vector<Value> operands;
-  for (size_t k = 0; k < effects.deduped.sources.size(); ++k)
-    if (effects.IsConst(k, l.num_body_consts))
-      operands.push_back(c.residual(c.known_in[l.body0() + effects.deduped.sources[k].index]));
-  const Value count = c.residual(loop.count);
-  operands.push_back(count);
-  const int num_consts = static_cast<int>(operands.size());
-  operands.push_back(FullLike(count, 0));
-  for (const Value& stack : loop.stacks) operands.push_back(c.residual(stack));
-  Scan(c.unknown_b, EffectsOfIteration(effects, l.num_body_consts, count.type()), operands,
-       num_consts,
-       /*num_carry=*/1, effects.num_kept, /*reverse=*/false);
-}
+// ---- Partial evaluation. ----
 
 // If the predicate is known, the known side runs the loop on the known carries. The unknown side
 // runs the whole loop again, as under a checkpoint. Reference: JAX's _while_partial_eval.
 void WhilePartialEval(PartialEvalContext& c) {
-  if (c.options.hold_effects && (c.op.regions[0]->has_effects || c.op.regions[1]->has_effects))
-    return HoldWhileEffects(c);
   const Layout l(c.op.attrs, c.in_types.size());
   const Function &predicate = *c.op.regions[0], &body = *c.op.regions[1];
   const auto [known, pe] =

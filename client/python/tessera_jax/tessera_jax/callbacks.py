@@ -2,7 +2,8 @@
 
 In the program that JAX writes, such a call is a custom call with a name for the function. The plugin does not send it to
 the cluster. Instead, the operands of the call come back as results, and the plugin calls this module when the run has
-ended: in the order of the program, in loops iteration by iteration, and in a shard_map device by device. A function that
+ended: in the order of the program, in loops iteration by iteration, and in a shard_map device by device. A run that
+calls more often than its results have room for fails, and then no function is called (docs/decisions/0042). A function that
 returns something is called before the run; a part of the program that computes its operands runs first. In a loop, a
 branch or a shard_map such a function can only fail, or return NaN or zeros. See docs/decisions/0026 and 0028.
 """
@@ -148,7 +149,10 @@ def install(library_path: str, platform: str) -> None:
 
     @atexit.register
     def _end():
-        jax.effects_barrier()  # waits for calls that are still to be made
+        try:
+            jax.effects_barrier()  # waits for calls that are still to be made
+        except jax.errors.JaxRuntimeError:
+            pass  # JAX itself waits again after this function, and reports the error
         extension.contents.set_callbacks(_CALLBACK(), _HOLD())
 
     emit_on_other_platforms = jax_callback.emit_python_callback
