@@ -36,10 +36,12 @@ constexpr int kFirstFd = 3;
 constexpr int kSafeFd = 64;
 
 // Returns whether a child with a minimal environment still needs this variable, which is given as
-// "NAME=value".
+// "NAME=value". The last one chooses the code of the library that computes, so a child with another
+// value would compute other bits.
 bool IsNeededToStart(absl::string_view variable) {
   constexpr absl::string_view kNames[] = {
-      "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="};
+      "LD_LIBRARY_PATH=", "ASAN_OPTIONS=",  "LSAN_OPTIONS=",
+      "TSAN_OPTIONS=",    "UBSAN_OPTIONS=", "OPENBLAS_CORETYPE="};
   return std::any_of(std::begin(kNames), std::end(kNames),
                      [&](absl::string_view name) { return absl::StartsWith(variable, name); });
 }

@@ -27,7 +27,7 @@ class ChildProcess {
  public:
   // Runs `binary` with `args`. The child inherits the standard descriptors and `fds`; fds[k]
   // becomes descriptor 3 + k in the child. Set `minimal_environment` for children that process
-  // untrusted input: the child then gets only the environment variables that programs need to start
+  // untrusted input: the child then gets only the environment variables that choose its code
   // (libraries, sanitizers), and neither standard input nor output. A `title` that is not empty
   // becomes argv[0], which ps shows. Returns INTERNAL if the program cannot be started.
   static absl::StatusOr<ChildProcess> Spawn(const std::string& binary,

@@ -1,7 +1,7 @@
-// Runs jailed processes, in which the coordinator reads and plans the programs of clients. The
-// first half is the parent's side, which sends requests and kills a process that exceeds its
-// limits. The second half is the process itself, which locks itself in before it reads the first
-// request.
+// Runs jailed processes: those in which the coordinator reads and plans the programs of clients,
+// and those in which a worker compiles and evaluates. The first half is the parent's side, which
+// sends requests and kills a process that exceeds its limits. The second half is the process
+// itself, which locks itself in before it reads the first request.
 #include "base/jail.h"
 
 #include <fcntl.h>
@@ -105,8 +105,10 @@ absl::Status JailedProcess::Start() {
         absl::StrCat(options_.title, ": cannot make a socket: ", std::strerror(errno)));
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
+  std::vector<int> fds = {theirs.get()};
+  fds.insert(fds.end(), options_.fds.begin(), options_.fds.end());
   TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
-                           ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()},
+                           ChildProcess::Spawn(options_.binary, options_.args, fds,
                                                /*minimal_environment=*/true, options_.title));
   running_.emplace(
       Running{std::move(process), std::move(ours), FrameParser(options_.reply_bytes_max)});
@@ -147,7 +149,7 @@ std::optional<std::string> JailedProcess::Call(std::string_view request, absl::T
     running.ready = result == IoResult::kDone;
   }
   const RequestHeader limits{options_.memory_bytes_max,
-                             absl::ToInt64Seconds(deadline - SteadyNow()) + 1};
+                             absl::ToInt64Seconds((deadline - SteadyNow()) * options_.threads) + 1};
   const std::string_view header(reinterpret_cast<const char*>(&limits), sizeof limits);
   if (result == IoResult::kDone)
     result =
@@ -177,7 +179,7 @@ JailEnd JailedProcess::Reap() {
   if (end->exit_status == kOutOfMemoryStatus)
     return {JailEnd::Cause::kMemory,
             absl::StrCat("wanted more than ", options_.memory_bytes_max, " bytes of memory")};
-  return {JailEnd::Cause::kCrash, (end->signal != 0 ? "was " : "") + end->reason};
+  return {JailEnd::Cause::kCrash, (end->signal != 0 ? "was " : "") + end->reason, end->signal};
 }
 
 // ---- The process itself. -----------------------------------------------------------------------

@@ -2,7 +2,8 @@
 // if the bytes take over that process, it can do nothing else.
 //
 // A jailed process is one of our binaries that calls ServeInJail. It has almost no environment, and
-// no open files except the standard error and a socket to its parent. A filter of system calls
+// no open files except the standard error, a socket to its parent and the descriptors that its
+// parent gives it. A filter of system calls
 // (seccomp, which needs no privileges) leaves it only its memory, the time and that socket: it
 // reaches no other file, no network and no other process. The memory and processor time of the
 // process are limited. The process ends when its parent ends, even while it works on a request.
@@ -32,6 +33,11 @@ struct JailOptions {
   size_t reply_bytes_max = kFrameBytesMax;
   // A descriptor that becomes readable when calls have to end early; -1 if that never happens.
   int stop_fd = -1;
+  // Descriptors that the process also gets, as 4, 5 and so on. They are borrowed.
+  std::vector<int> fds = {};
+  // The number of threads that work on a request. The limit on processor time is that of one thread
+  // times this number.
+  int threads = 1;
 };
 
 // Says why there is no reply.
@@ -46,6 +52,7 @@ struct JailEnd {
   };
   Cause cause = Cause::kCrash;
   std::string how;  // the end in words: "was killed by signal 11 (Segmentation fault)"
+  int signal = 0;   // the signal that killed the process; 0 if none did, or if it was ours
 };
 
 // The parent's side of a jailed process. Used by one thread at a time.
@@ -64,6 +71,8 @@ class JailedProcess {
   // SteadyNow().
   std::optional<std::string> Call(std::string_view request, absl::Time deadline, JailEnd* end);
   pid_t pid() const { return running_ ? running_->process.pid() : -1; }
+  // Sets JailOptions::memory_bytes_max for the next calls.
+  void set_memory_bytes_max(int64_t bytes) { options_.memory_bytes_max = bytes; }
 
  private:
   struct Running {
@@ -75,13 +84,14 @@ class JailedProcess {
   // Returns how the process ended. It must have closed its socket.
   JailEnd Reap();
 
-  const JailOptions options_;
+  JailOptions options_;
   std::optional<Running> running_;
 };
 
 // The main function of a jailed process. It reads requests from the socket with descriptor 3 and
 // answers each with the result of `serve`, on this thread, until the socket closes. Returns the
-// exit status. `serve` must have opened all its files and other resources before this call.
+// exit status. `serve` must have opened all its files, and started all its threads, before this
+// call.
 int ServeInJail(const char* title, const std::function<std::string(std::string_view)>& serve);
 
 // Returns whether system calls are filtered. This is so in all builds except those with sanitizers,

@@ -24,6 +24,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/testing/processes.h"
+#include "base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -71,6 +72,7 @@ std::string Obey(std::string_view request) {
   if (request == "kill the parent") return Outcome(kill(getppid(), SIGKILL));
   if (request == "exec") return Outcome(execl("/bin/true", "true", nullptr));
   if (request == "fork") return Outcome(vfork());
+  if (request == "write to 4") return Outcome(write(4, "x", 1));
   if (request == "spin")
     while (true) static_cast<void>(SteadyNow());
   if (request == "hang") absl::Notification().WaitForNotification();
@@ -213,6 +215,43 @@ TEST(Jail, CallsEndWhenTheStopDescriptorIsReadable) {
   EXPECT_EQ(end, "stopped: it was stopped");
   EXPECT_EQ(CallOrEnd(process, "more"), "stopped: it was stopped");
   close(stop[0]);
+}
+
+TEST(Jail, AProcessHasTheDescriptorsThatItIsGivenAndNoOthers) {
+  const UniqueFd memory(memfd_create("test", MFD_CLOEXEC)), other(dup(STDERR_FILENO));
+  JailOptions options = Options();
+  JailedProcess without(options);
+  EXPECT_THAT(CallOrEnd(without, "write to 4"), HasSubstr("Bad file descriptor"));
+  options.fds = {memory.get()};
+  JailedProcess with(options);
+  EXPECT_EQ(CallOrEnd(with, "write to 4"), "done");
+  EXPECT_EQ(lseek(memory.get(), 0, SEEK_END), 1);
+}
+
+TEST(Jail, TheLimitOnProcessorTimeIsThatOfAllThreads) {
+  JailOptions options = Options();
+  options.threads = 4;
+  JailedProcess process(options);
+  ASSERT_EQ(process.Start(), absl::OkStatus());
+  JailEnd end;
+  EXPECT_TRUE(process.Call("a", SteadyNow() + absl::Seconds(1000), &end).has_value());
+  rlimit limit{};
+  ASSERT_EQ(prlimit(process.pid(), RLIMIT_CPU, nullptr, &limit), 0);
+  EXPECT_GE(limit.rlim_cur, 3990u);
+  EXPECT_LE(limit.rlim_cur, 4010u);
+}
+
+TEST(Jail, TheSignalThatKilledAProcessIsReported) {
+  JailedProcess process(Options());
+  ASSERT_EQ(process.Start(), absl::OkStatus());
+  const pid_t pid = process.pid();
+  JailEnd end;
+  std::thread caller([&] { process.Call("spin", SteadyNow() + kPatience, &end); });
+  EXPECT_TRUE(testing::Eventually([pid] { return testing::CpuTicks(pid) > 5; }));
+  kill(pid, SIGKILL);
+  caller.join();
+  EXPECT_EQ(end.signal, SIGKILL);
+  EXPECT_EQ(end.how, "was killed by signal 9 (Killed)");
 }
 
 TEST(Jail, AProgramThatDoesNotStartIsReported) {
