@@ -299,6 +299,9 @@ using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
                                                       absl::Span<const Array> in);
 // Returns an upper bound of the bytes that the evaluation of the op allocates besides the results.
 using ScratchFn = int64_t (*)(const InferContext&, absl::Span<const Type> out);
+// Returns about how many operations (eval/uninterrupted.h) the evaluation of the op does between
+// two polls of EvalOptions::check_cancel. For example, nothing can interrupt a call of a library.
+using UninterruptedFn = double (*)(const InferContext&, absl::Span<const Type> out);
 // Ops with regions and collectives see the shards of all mesh coordinates at once:
 // in[operand][shard].
 using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
@@ -387,6 +390,7 @@ struct OpDef {
   ContractionMapFn contraction_map = nullptr;  // contractions
   EvalFn eval = nullptr;                       // ops without scalar, index_map and contraction_map
   ScratchFn scratch = nullptr;                 // ops whose eval takes additional memory
+  UninterruptedFn uninterrupted = nullptr;     // ops whose eval calls a library or works in pieces
   EvalShardsFn eval_shards = nullptr;          // ops with regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
   // The kind of a collective over the group that attribute `axes` names. all_gather concatenates

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "ir/fourier/kernel_sets.h"
@@ -216,14 +217,18 @@ struct Plan {
 };
 
 enum class Shape { kRows, kColumns };
+template <class T>
+using PlanOr = absl::StatusOr<std::shared_ptr<const Plan<T>>>;
 
 template <class T>
-std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape);
+PlanOr<T> MakePlan(int64_t n, Shape shape, ParallelFor parallel_for);
 
 // Returns the plan for a length. The plans of the lengths that were used last are kept, up to a
-// bound on their bytes. A plan that is larger than the bound is used once and dropped.
+// bound on their bytes. A plan that is larger than the bound is used once and dropped. The tables
+// of a long plan are computed in pieces, because they take seconds; the errors are those of
+// `parallel_for`.
 template <class T>
-std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
+PlanOr<T> PlanOf(int64_t n, Shape shape, ParallelFor parallel_for) {
   constexpr int64_t kKeptBytesMax = int64_t{32} << 20;  // for each precision
   struct Kept {
     absl::Mutex mu;
@@ -240,7 +245,8 @@ std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
       return kept.plans.front().second;
     }
   }
-  std::shared_ptr<const Plan<T>> plan = MakePlan<T>(n, shape);
+  TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<const Plan<T>> plan,
+                           MakePlan<T>(n, shape, parallel_for));
   if (plan->bytes() > kKeptBytesMax / 2) return plan;
   absl::MutexLock lock(&kept.mu);
   kept.plans.emplace_front(shape, plan);
@@ -285,38 +291,47 @@ class Transformer {
                                 T* out, const Plan<T>& plan) const {
     const int64_t n = plan.n;
     const int64_t width = kernels_.width, groups = (inner + width - 1) / width;
-    return InGroups(
-        outer * groups, 1, n * width,
-        [&](int64_t begin, int64_t end) {
-          const bool direct = plan.direct_passes.pass_list().n == n;
-          const Scratch<T> scratch(direct ? 4 * n * width : 2 * n * width);
-          for (int64_t g = begin; g < end; ++g) {
-            const int64_t column = g % groups * width, lanes = std::min(width, inner - column);
-            const int64_t at = 2 * (g / groups * n * inner + column);
-            if (direct) {
-              kernels_.transform({.pass_list = plan.direct_passes.pass_list(),
-                                  .in = in + at,
-                                  .out = out + at,
-                                  .from = {inner, 1},
-                                  .to = {inner, 1},
-                                  .lanes = lanes,
-                                  .swaps_in = inverse,
-                                  .swaps_out = inverse,
-                                  .scale = scale,
-                                  .scratch = scratch.get()});
-              continue;
-            }
-            for (int64_t i = 0; i < n; ++i)
-              for (int64_t j = 0; j < 2 * lanes; ++j)
-                scratch.get()[2 * (j / 2 * n + i) + j % 2] = in[at + 2 * i * inner + j];
-            TransformRowsOnThisThread(plan,
-                                      {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
-            for (int64_t i = 0; i < n; ++i)
-              for (int64_t j = 0; j < 2 * lanes; ++j)
-                out[at + 2 * i * inner + j] = scratch.get()[2 * (j / 2 * n + i) + j % 2];
-          }
-        },
-        n < kSharedMin ? kPartsMax : kLongPartsMax);
+    const auto transform_groups = [&](int64_t begin, int64_t end) {
+      const bool direct = plan.direct_passes.pass_list().n == n;
+      const Scratch<T> scratch(direct ? 4 * n * width : 2 * n * width);
+      for (int64_t g = begin; g < end; ++g) {
+        const int64_t column = g % groups * width, lanes = std::min(width, inner - column);
+        const int64_t at = 2 * (g / groups * n * inner + column);
+        if (direct) {
+          kernels_.transform({.pass_list = plan.direct_passes.pass_list(),
+                              .in = in + at,
+                              .out = out + at,
+                              .from = {inner, 1},
+                              .to = {inner, 1},
+                              .lanes = lanes,
+                              .swaps_in = inverse,
+                              .swaps_out = inverse,
+                              .scale = scale,
+                              .scratch = scratch.get()});
+          continue;
+        }
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < 2 * lanes; ++j)
+            scratch.get()[2 * (j / 2 * n + i) + j % 2] = in[at + 2 * i * inner + j];
+        TransformRowsOnThisThread(plan,
+                                  {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < 2 * lanes; ++j)
+            out[at + 2 * i * inner + j] = scratch.get()[2 * (j / 2 * n + i) + j % 2];
+      }
+    };
+    const int64_t all = outer * groups;
+    if (n < kSharedMin) return InGroups(all, 1, n * width, transform_groups);
+    // Long columns have few parts. They go in rounds of a few tenths of a second, because
+    // `parallel_for_` can stop the work between two parts only.
+    constexpr int64_t kElementsOfPart = 1 << 24;
+    const int64_t round = kLongPartsMax * std::max<int64_t>(kElementsOfPart / (n * width), 1);
+    for (int64_t first = 0; first < all; first += round)
+      TESSERA_RETURN_IF_ERROR(InGroups(
+          std::min(round, all - first), 1, n * width,
+          [&](int64_t begin, int64_t end) { transform_groups(first + begin, first + end); },
+          kLongPartsMax));
+    return absl::OkStatus();
   }
 
   // Transforms real rows of even length 2 * plan.n by a complex transform of half their length.
@@ -528,55 +543,61 @@ class Transformer {
   const ParallelFor parallel_for_;
 };
 
+// The cost of a root of unity in a table, in the unit of ParallelFor.
+constexpr int64_t kCostOfRoot = 64;
+
 template <class T>
-void SetTwoDims(int64_t n, Plan<T>* plan) {
+absl::Status SetTwoDims(int64_t n, Plan<T>* plan, ParallelFor parallel_for) {
   const int64_t rows = LargestDivisorBelowRoot(n), cols = n / rows;
   plan->is_two_dims = true;
   plan->first = PassTable<T>(rows);
   plan->second = PassTable<T>(cols);
   plan->between.resize(2 * n);
   const Roots roots(n);
-  for (int64_t k = 0; k < rows; ++k)
-    for (int64_t j = 0; j < cols; ++j)
-      PutNumber(roots(k * j), plan->between.data() + 2 * (k * cols + j));
+  return parallel_for(rows, cols * kCostOfRoot, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k)
+      for (int64_t j = 0; j < cols; ++j)
+        PutNumber(roots(k * j), plan->between.data() + 2 * (k * cols + j));
+  });
 }
 template <class T>
-void SetChirp(int64_t n, Plan<T>* plan) {
+absl::Status SetChirp(int64_t n, Plan<T>* plan, ParallelFor parallel_for) {
   const int64_t m = QuickLength<T>(2 * n - 1);
-  plan->inner = PlanOf<T>(m, Shape::kRows);
+  TESSERA_ASSIGN_OR_RETURN(plan->inner, PlanOf<T>(m, Shape::kRows, parallel_for));
   plan->chirp.resize(2 * n);
   plan->spectrum.assign(2 * m, T{0});
   const Roots roots(2 * n);
-  int64_t square = 0;  // i^2 modulo 2 n
-  for (int64_t i = 0; i < n; ++i) {
-    const Number root = roots(square);
-    square = (square + 2 * i + 1) % (2 * n);
-    PutNumber(root, plan->chirp.data() + 2 * i);
-    const Number back = std::conj(root) / static_cast<long double>(m);
-    PutNumber(back, plan->spectrum.data() + 2 * i);
-    if (i > 0) PutNumber(back, plan->spectrum.data() + 2 * (m - i));
-  }
+  TESSERA_RETURN_IF_ERROR(parallel_for(n, 2 * kCostOfRoot, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Number root = roots(i * i % (2 * n));  // i < LengthMax, so the square fits
+      PutNumber(root, plan->chirp.data() + 2 * i);
+      const Number back = std::conj(root) / static_cast<long double>(m);
+      PutNumber(back, plan->spectrum.data() + 2 * i);
+      if (i > 0) PutNumber(back, plan->spectrum.data() + 2 * (m - i));
+    }
+  }));
   T* const z = plan->spectrum.data();
-  // InOrder runs on this thread only, so there is no error.
-  Transformer<T>(InOrder).TransformRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();
+  return Transformer<T>(parallel_for).TransformRows(*plan->inner, {1, z, m, z, m, false, 1});
 }
 
 template <class T>
-std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape) {
+PlanOr<T> MakePlan(int64_t n, Shape shape, ParallelFor parallel_for) {
   auto plan = std::make_shared<Plan<T>>();
   plan->n = n;
   const std::vector<int64_t> primes = PrimesOf(n);
   if (!primes.empty() && primes.back() > kRadixMax) {
-    SetChirp(n, plan.get());
+    TESSERA_RETURN_IF_ERROR(SetChirp(n, plan.get(), parallel_for));
   } else if (shape == Shape::kRows ? IsDirect<T>(n) : n <= kDirectMax) {
     plan->direct_passes = PassTable<T>(n);
   } else {
-    SetTwoDims(n, plan.get());
+    TESSERA_RETURN_IF_ERROR(SetTwoDims(n, plan.get(), parallel_for));
   }
   if (shape == Shape::kColumns) return plan;
   plan->halves.resize(2 * (n / 2 + 1));
   const Roots roots(2 * n);
-  for (int64_t k = 0; k <= n / 2; ++k) PutNumber(roots(k), plan->halves.data() + 2 * k);
+  TESSERA_RETURN_IF_ERROR(parallel_for(n / 2 + 1, kCostOfRoot, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) PutNumber(roots(k), plan->halves.data() + 2 * k);
+  }));
   return plan;
 }
 
@@ -591,25 +612,28 @@ template <class T>
 absl::Status Transform(int64_t outer, int64_t n, int64_t inner, bool inverse, T scale, const T* in,
                        T* out, ParallelFor parallel_for) {
   const Transformer<T> transformer(parallel_for);
-  if (inner == 1)
-    return transformer.TransformRows(*PlanOf<T>(n, Shape::kRows),
-                                     {outer, in, n, out, n, inverse, scale});
-  return transformer.TransformColumns(outer, inner, inverse, scale, in, out,
-                                      *PlanOf<T>(n, Shape::kColumns));
+  TESSERA_ASSIGN_OR_RETURN(const auto plan,
+                           PlanOf<T>(n, inner == 1 ? Shape::kRows : Shape::kColumns, parallel_for));
+  if (inner == 1) return transformer.TransformRows(*plan, {outer, in, n, out, n, inverse, scale});
+  return transformer.TransformColumns(outer, inner, inverse, scale, in, out, *plan);
 }
 
 template <class T>
 absl::Status FromReal(int64_t rows, int64_t n, const T* in, T* out, ParallelFor parallel_for) {
   const Transformer<T> transformer(parallel_for);
-  if (n % 2 == 0) return transformer.FromEven(*PlanOf<T>(n / 2, Shape::kRows), rows, in, out);
-  return transformer.FromOdd(*PlanOf<T>(n, Shape::kRows), rows, in, out);
+  TESSERA_ASSIGN_OR_RETURN(const auto plan,
+                           PlanOf<T>(n % 2 == 0 ? n / 2 : n, Shape::kRows, parallel_for));
+  if (n % 2 == 0) return transformer.FromEven(*plan, rows, in, out);
+  return transformer.FromOdd(*plan, rows, in, out);
 }
 template <class T>
 absl::Status ToReal(int64_t rows, int64_t n, T scale, const T* in, T* out,
                     ParallelFor parallel_for) {
   const Transformer<T> transformer(parallel_for);
-  if (n % 2 == 0) return transformer.ToEven(*PlanOf<T>(n / 2, Shape::kRows), rows, scale, in, out);
-  return transformer.ToOdd(*PlanOf<T>(n, Shape::kRows), rows, scale, in, out);
+  TESSERA_ASSIGN_OR_RETURN(const auto plan,
+                           PlanOf<T>(n % 2 == 0 ? n / 2 : n, Shape::kRows, parallel_for));
+  if (n % 2 == 0) return transformer.ToEven(*plan, rows, scale, in, out);
+  return transformer.ToOdd(*plan, rows, scale, in, out);
 }
 
 int64_t LengthMax(int64_t n) {

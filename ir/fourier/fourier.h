@@ -18,7 +18,7 @@ namespace tessera::ir::fourier {
 
 // Calls work(begin, end) for parts of [0, n), in any order and possibly on several threads, and
 // returns when all parts have ended. `each` is the cost of one of the n elements, counted in
-// multiplications. An error stops the transform.
+// multiplications. An error, such as that of a cancellation between two parts, stops the transform.
 using Work = absl::FunctionRef<void(int64_t begin, int64_t end)>;
 using ParallelFor = absl::FunctionRef<absl::Status(int64_t n, int64_t each, Work work)>;
 // A ParallelFor that runs the work on the calling thread.
@@ -42,7 +42,8 @@ absl::Status ToReal(int64_t rows, int64_t n, T scale, const T* in, T* out,
                     ParallelFor parallel_for);
 
 // Returns the largest length that is accepted among those with the prime factors of n. The tables
-// for a length are computed all at once and on one thread, which takes some seconds at most.
+// for a length are computed before the transform, in pieces like it, which takes some seconds of
+// one thread at most.
 int64_t LengthMax(int64_t n);
 
 // Returns an upper bound of the bytes that any of these functions allocates for rows, or columns,

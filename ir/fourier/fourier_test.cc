@@ -235,6 +235,29 @@ void CheckKernels() {
     }
   }
 }
+
+// A transform of a long row computes tables first. If the length is prime, the tables take a
+// transform of another length.
+TEST(Fourier, TablesAreComputedInPiecesToo) {
+  for (const int64_t n : {int64_t{1} << 19, int64_t{393'203}}) {
+    int64_t calls = 0, fails_at = 0, most = 0;
+    const auto failing = [&](int64_t count, int64_t each, Work work) -> absl::Status {
+      if (calls++ == fails_at) return absl::CancelledError("enough");
+      most = std::max(most, each);
+      return InOrder(count, each, work);
+    };
+    const auto x = PseudoRandom<float>(2 * n);
+    std::vector<float> y(2 * n), want(2 * n);
+    // Tables that were not completed are not kept, so that one more call succeeds each time.
+    while (!Transform<float>(1, n, 1, false, 1, x.data(), y.data(), failing).ok())
+      calls = 0, ++fails_at;
+    EXPECT_GE(fails_at, 3) << "in each of two tables, and in the transform";
+    EXPECT_LE(most, 64 * n) << "a part is a small share of the transform";
+    ASSERT_THAT(Transform<float>(1, n, 1, false, 1, x.data(), want.data(), InOrder), IsOk());
+    EXPECT_EQ(y, want);
+  }
+}
+
 TEST(Fourier, EverySetOfInstructions) {
   CheckKernels<float>();
   CheckKernels<double>();

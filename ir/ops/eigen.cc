@@ -78,6 +78,10 @@ Arrays EvalEigh(const EvalContext& c, absl::Span<const Array> in) {
       });
 }
 
+double EighOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.6);
+}
+
 constexpr AttrSpec kEighAttrs[] = {{"lower", AttrKind::kBool}};
 
 // ---- svd: a = u diag(s) vt, with s descending. The results are s and, with compute_uv, u and vt.
@@ -193,6 +197,20 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
       });
 }
 
+// The QR iteration takes ten times as long as dividing and conquering. Vectors that make u and vt
+// square are products of reflectors, as in a full QR.
+double SvdOperations(const InferContext& c, absl::Span<const Type> out) {
+  const bool uses_qr = c.attrs.Has("algorithm"), with_vectors = c.attrs.Bool("compute_uv");
+  const Type& a = c.in[0];
+  const double count = std::max(CountOfMatrices(a), 1.0);
+  double of_vectors = 0;
+  for (size_t r = 1; r < out.size(); ++r)
+    of_vectors += static_cast<double>(out[r].num_elements()) / count *
+                  static_cast<double>(std::min(NumRows(a), NumCols(a)));
+  const double per_product = uses_qr ? 15 : with_vectors ? 1.2 : 0.8;
+  return MatrixOperations(c, out, per_product) + BatchOperations(c, 0.1 * of_vectors, count);
+}
+
 constexpr AttrSpec kSvdAttrs[] = {{"full_matrices", AttrKind::kBool},
                                   {"compute_uv", AttrKind::kBool},
                                   {"algorithm", AttrKind::kString, /*required=*/false}};
@@ -298,6 +316,10 @@ Arrays EvalEig(const EvalContext& c, absl::Span<const Array> in) {
       });
 }
 
+double EigOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 4.5);
+}
+
 constexpr AttrSpec kEigAttrs[] = {{"compute_left_eigenvectors", AttrKind::kBool},
                                   {"compute_right_eigenvectors", AttrKind::kBool},
                                   {"enable_eigvec_derivs", AttrKind::kBool}};
@@ -341,6 +363,10 @@ Arrays EvalSchur(const EvalContext& c, absl::Span<const Array> in) {
       });
 }
 
+double SchurOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 3);
+}
+
 constexpr AttrSpec kSchurAttrs[] = {{"compute_schur_vectors", AttrKind::kBool}};
 
 // ---- hessenberg and tridiagonal: a = q h q^H, where q is a product of Householder reflectors. The
@@ -375,6 +401,10 @@ Arrays EvalHessenberg(const EvalContext& c, absl::Span<const Array> in) {
                        });
 }
 
+double HessenbergOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.5);
+}
+
 Types InferTridiagonal(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckNotEmpty(c));
@@ -404,6 +434,10 @@ Arrays EvalTridiagonal(const EvalContext& c, absl::Span<const Array> in) {
                        });
 }
 
+double TridiagonalOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.3);
+}
+
 constexpr AttrSpec kTridiagonalAttrs[] = {{"lower", AttrKind::kBool}};
 
 }  // namespace
@@ -414,7 +448,8 @@ constexpr OpDef kEigh = LinearAlgebra({.name = "eigh",
                                        .attrs = kEighAttrs,
                                        .infer = InferEigh,
                                        .jvp = EighJvp,
-                                       .eval = EvalEigh});
+                                       .eval = EvalEigh,
+                                       .uninterrupted = EighOperations});
 
 constexpr OpDef kSvd = LinearAlgebra({.name = "svd",
                                       .lax_name = "svd",
@@ -422,7 +457,8 @@ constexpr OpDef kSvd = LinearAlgebra({.name = "svd",
                                       .attrs = kSvdAttrs,
                                       .infer = InferSvd,
                                       .jvp = SvdJvp,
-                                      .eval = EvalSvd});
+                                      .eval = EvalSvd,
+                                      .uninterrupted = SvdOperations});
 
 constexpr OpDef kEig = LinearAlgebra({.name = "eig",
                                       .lax_name = "eig",
@@ -431,7 +467,8 @@ constexpr OpDef kEig = LinearAlgebra({.name = "eig",
                                       .infer = InferEig,
                                       .jvp = EigJvp,
                                       .eval = EvalEig,
-                                      .scratch = EigenScratch});
+                                      .scratch = EigenScratch,
+                                      .uninterrupted = EigOperations});
 
 constexpr OpDef kSchur = LinearAlgebra({.name = "schur",
                                         .lax_name = "schur",
@@ -440,7 +477,8 @@ constexpr OpDef kSchur = LinearAlgebra({.name = "schur",
                                         .infer = InferSchur,
                                         .jvp = Refused{"JAX has no such rule either"},
                                         .eval = EvalSchur,
-                                        .scratch = EigenScratch});
+                                        .scratch = EigenScratch,
+                                        .uninterrupted = SchurOperations});
 
 constexpr OpDef kHessenberg =
     LinearAlgebra({.name = "hessenberg",
@@ -449,7 +487,8 @@ constexpr OpDef kHessenberg =
                    .infer = InferHessenberg,
                    .jvp = Refused{"its reflectors are an intermediate result"},
                    .eval = EvalHessenberg,
-                   .scratch = EigenScratch});
+                   .scratch = EigenScratch,
+                   .uninterrupted = HessenbergOperations});
 
 constexpr OpDef kTridiagonal =
     LinearAlgebra({.name = "tridiagonal",
@@ -459,7 +498,8 @@ constexpr OpDef kTridiagonal =
                    .infer = InferTridiagonal,
                    .jvp = Refused{"its reflectors are an intermediate result"},
                    .eval = EvalTridiagonal,
-                   .scratch = EigenScratch});
+                   .scratch = EigenScratch,
+                   .uninterrupted = TridiagonalOperations});
 
 }  // namespace tessera::ir::ops
 

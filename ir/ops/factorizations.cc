@@ -65,6 +65,10 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   return {dl + Matmul(Triu(x), u), Value(), Value()};
 }
 
+// The size from which a single matrix is worth sharing among threads, and the columns of its
+// blocks.
+constexpr int64_t kLargeMin = 512, kBlockCols = 128;
+
 // Computes l and u in place of a, which has m rows of n elements, by blocks of columns. A block is
 // factored, and the changes to the columns behind it are computed in parts that threads share. The
 // parts have a fixed size, so that the bits do not depend on the number of threads. An error, such
@@ -73,7 +77,7 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
 template <class T>
 absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack, int64_t m,
                          int64_t n, T* a, int* swaps) {
-  constexpr int64_t kBlockCols = 128, kPartCols = 128;
+  constexpr int64_t kPartCols = 128;
   const auto& share = c.evaluator.options().parallel_for;
   const int64_t k = std::min(m, n);
   const auto size = [](int64_t s) { return static_cast<int>(s); };
@@ -122,8 +126,6 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   std::vector<Array> out = ResultBuffers(c);
   if (n == 0)  // the rows stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % m));
-  // The size from which a single matrix is worth sharing among threads.
-  constexpr int64_t kLargeMin = 512;
   const int64_t count = NumMatrices(shape);
   absl::Status large_status;
   TESSERA_ASSIGN_OR_RETURN(
@@ -154,6 +156,14 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   return done;
 }
 
+// A single large matrix is factored block by block, with polls between the parts of a block.
+double LuOperations(const InferContext& c, absl::Span<const Type> out) {
+  const Type& a = c.in[0];
+  if (CountOfMatrices(a) != 1 || ShorterOf(a) < kLargeMin) return MatrixOperations(c, out, 0.04);
+  const double of_block = static_cast<double>(NumRows(a)) * kBlockCols * kBlockCols;
+  return BatchOperations(c, 0.5 * of_block + static_cast<double>(a.num_elements()), 1);
+}
+
 // ---- geqrf, geqp3 and householder_product: QR by Householder reflectors, and their product. ----
 
 Types InferGeqrf(const InferContext& c) {
@@ -176,6 +186,10 @@ Arrays EvalGeqrf(const EvalContext& c, absl::Span<const Array> in) {
                                       MatrixData<T>(&out[1], index, std::min(m, n)));
                          PutColumnMajor(a, m, m, n, &out[0], index);
                        });
+}
+
+double GeqrfOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.1);
 }
 
 Types InferGeqp3(const InferContext& c) {
@@ -216,6 +230,10 @@ Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
                        });
 }
 
+double Geqp3Operations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.4);
+}
+
 Types InferHouseholderProduct(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckSizeForLapack(c));
@@ -244,6 +262,10 @@ Arrays EvalHouseholderProduct(const EvalContext& c, absl::Span<const Array> in) 
                                       reinterpret_cast<const T*>(in[1].data()) + index * k);
                          PutColumnMajor(a, m, m, n, &out[0], index);
                        });
+}
+
+double HouseholderProductOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.1);
 }
 
 // ---- qr: a = q r, where q is unitary and r upper triangular. With pivoting, q r are the columns
@@ -369,6 +391,15 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
                        });
 }
 
+// A full q has as many columns as a has rows, however few columns a has.
+double QrOperations(const InferContext& c, absl::Span<const Type> out) {
+  const double count = std::max(CountOfMatrices(c.in[0]), 1.0);
+  const double of_q =
+      static_cast<double>(out[0].num_elements()) / count * static_cast<double>(ShorterOf(c.in[0]));
+  return MatrixOperations(c, out, IsPivoting(c.attrs) ? 0.4 : 0.1) +
+         BatchOperations(c, 0.1 * of_q, count);
+}
+
 constexpr AttrSpec kQrAttrs[] = {{"full_matrices", AttrKind::kBool},
                                  {"pivoting", AttrKind::kBool, /*required=*/false}};
 
@@ -379,7 +410,8 @@ constexpr OpDef kLu = LinearAlgebra({.name = "lu",
                                      .num_operands = 1,
                                      .infer = InferLu,
                                      .jvp = LuJvp,
-                                     .eval = EvalLu});
+                                     .eval = EvalLu,
+                                     .uninterrupted = LuOperations});
 
 constexpr OpDef kGeqrf =
     LinearAlgebra({.name = "geqrf",
@@ -387,7 +419,8 @@ constexpr OpDef kGeqrf =
                    .num_operands = 1,
                    .infer = InferGeqrf,
                    .jvp = Refused{"its reflectors are an intermediate result; differentiate qr"},
-                   .eval = EvalGeqrf});
+                   .eval = EvalGeqrf,
+                   .uninterrupted = GeqrfOperations});
 
 constexpr OpDef kGeqp3 =
     LinearAlgebra({.name = "geqp3",
@@ -395,7 +428,8 @@ constexpr OpDef kGeqp3 =
                    .num_operands = 2,
                    .infer = InferGeqp3,
                    .jvp = Refused{"its reflectors are an intermediate result; differentiate qr"},
-                   .eval = EvalGeqp3});
+                   .eval = EvalGeqp3,
+                   .uninterrupted = Geqp3Operations});
 
 constexpr OpDef kHouseholderProduct =
     LinearAlgebra({.name = "householder_product",
@@ -403,7 +437,8 @@ constexpr OpDef kHouseholderProduct =
                    .num_operands = 2,
                    .infer = InferHouseholderProduct,
                    .jvp = Refused{"its reflectors are an intermediate result; differentiate qr"},
-                   .eval = EvalHouseholderProduct});
+                   .eval = EvalHouseholderProduct,
+                   .uninterrupted = HouseholderProductOperations});
 
 constexpr OpDef kQr = LinearAlgebra({.name = "qr",
                                      .lax_name = "qr",
@@ -411,7 +446,8 @@ constexpr OpDef kQr = LinearAlgebra({.name = "qr",
                                      .attrs = kQrAttrs,
                                      .infer = InferQr,
                                      .jvp = QrJvp,
-                                     .eval = EvalQr});
+                                     .eval = EvalQr,
+                                     .uninterrupted = QrOperations});
 
 }  // namespace tessera::ir::ops
 

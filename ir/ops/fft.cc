@@ -230,6 +230,9 @@ int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
   return most;
 }
 
+// The evaluator's threads share the rows in pieces, and poll between two pieces.
+double NothingUninterrupted(const InferContext&, absl::Span<const Type>) { return 0; }
+
 // Transforms the dims one by one, the last dim first. A transform to real numbers transforms the
 // last dim after the others, because only the result of the last step is real. It transforms the
 // other dims in a copy of the operand. The factor 1 / elements of an inverse transform is applied
@@ -307,7 +310,8 @@ constexpr OpDef kFft = Checked({.name = "fft",
                                 .partition = PartitionFft,
                                 .cost = FftCost,
                                 .eval = EvalFft,
-                                .scratch = FftScratch});
+                                .scratch = FftScratch,
+                                .uninterrupted = NothingUninterrupted});
 
 }  // namespace tessera::ir::ops
 

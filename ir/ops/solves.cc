@@ -58,6 +58,10 @@ Arrays EvalCholesky(const EvalContext& c, absl::Span<const Array> in) {
                        });
 }
 
+double CholeskyOperations(const InferContext& c, absl::Span<const Type> out) {
+  return MatrixOperations(c, out, 0.025);
+}
+
 constexpr AttrSpec kCholeskyAttrs[] = {{"lower", AttrKind::kBool}};
 
 // ---- triangular_solve: the x of op(a) x = b, or of x op(a) = b. ----
@@ -128,6 +132,15 @@ Arrays EvalTriangularSolve(const EvalContext& c, absl::Span<const Array> in) {
                     reinterpret_cast<const T*>(in[0].data()) + index * n * n, static_cast<int>(n),
                     b, static_cast<int>(cols));
       });
+}
+
+// a is read in place, and b is copied once.
+double TriangularSolveOperations(const InferContext& c, absl::Span<const Type>) {
+  const Type &a = c.in[0], &b = c.in[1];
+  const double count = std::max(CountOfMatrices(b), 1.0);
+  const double of_a = static_cast<double>(a.num_elements()) / count,
+               of_b = static_cast<double>(b.num_elements()) / count;
+  return BatchOperations(c, 0.05 * static_cast<double>(NumRows(a)) * of_b + of_a + of_b, count);
 }
 
 constexpr AttrSpec kTriangularSolveAttrs[] = {{"left_side", AttrKind::kBool},
@@ -204,6 +217,14 @@ Arrays EvalTridiagonalSolve(const EvalContext& c, absl::Span<const Array> in) {
       });
 }
 
+// The steps of a solve wait for one another, and for a division.
+double TridiagonalSolveOperations(const InferContext& c, absl::Span<const Type>) {
+  const Type& b = c.in[3];
+  const double count = std::max(CountOfMatrices(b), 1.0);
+  return BatchOperations(
+      c, 64 * static_cast<double>(b.num_elements() + c.in[0].num_elements()) / count, count);
+}
+
 }  // namespace
 
 constexpr OpDef kCholesky = LinearAlgebra({.name = "cholesky",
@@ -212,7 +233,8 @@ constexpr OpDef kCholesky = LinearAlgebra({.name = "cholesky",
                                            .attrs = kCholeskyAttrs,
                                            .infer = InferCholesky,
                                            .jvp = CholeskyJvp,
-                                           .eval = EvalCholesky});
+                                           .eval = EvalCholesky,
+                                           .uninterrupted = CholeskyOperations});
 
 constexpr OpDef kTriangularSolve = LinearAlgebra({.name = "triangular_solve",
                                                   .lax_name = "triangular_solve",
@@ -221,7 +243,8 @@ constexpr OpDef kTriangularSolve = LinearAlgebra({.name = "triangular_solve",
                                                   .infer = InferTriangularSolve,
                                                   .jvp = TriangularSolveJvp,
                                                   .transpose = TransposeTriangularSolve,
-                                                  .eval = EvalTriangularSolve});
+                                                  .eval = EvalTriangularSolve,
+                                                  .uninterrupted = TriangularSolveOperations});
 
 constexpr OpDef kTridiagonalSolve = LinearAlgebra<1>({.name = "tridiagonal_solve",
                                                       .lax_name = "tridiagonal_solve",
@@ -229,7 +252,8 @@ constexpr OpDef kTridiagonalSolve = LinearAlgebra<1>({.name = "tridiagonal_solve
                                                       .infer = InferTridiagonalSolve,
                                                       .jvp = TridiagonalSolveJvp,
                                                       .transpose = TransposeTridiagonalSolve,
-                                                      .eval = EvalTridiagonalSolve});
+                                                      .eval = EvalTridiagonalSolve,
+                                                      .uninterrupted = TridiagonalSolveOperations});
 
 }  // namespace tessera::ir::ops
 

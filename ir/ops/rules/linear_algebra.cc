@@ -177,6 +177,36 @@ int64_t MatricesAtOnce(const InferContext& c) {
   return std::min(most, kMatricesAtOnceMax);
 }
 
+double CountOfMatrices(const Type& t) {
+  double count = 1;
+  for (int d = 0; d < t.rank() - 2; ++d) count *= static_cast<double>(t.shape[d]);
+  return count;
+}
+
+double BatchOperations(const InferContext& c, double per_matrix, double count) {
+  // This is a quarter of a millisecond. Copying the matrix to another process would take a good
+  // part of that.
+  constexpr double kBriefMatrixOperations = 1e6;
+  const DType dtype = c.in[0].dtype;
+  // Twice the bytes halve the lanes of a vector, and a complex product is four real ones.
+  const double slowdown = (RealDType(dtype) == DType::kF64 ? 2 : 1) * (IsComplex(dtype) ? 4 : 1);
+  per_matrix *= slowdown;
+  return per_matrix < kBriefMatrixOperations ? per_matrix : per_matrix * count;
+}
+
+double MatrixOperations(const InferContext& c, absl::Span<const Type> out, double per_product) {
+  constexpr double kOperationsOfCopy = 8;  // for an element
+  const Type& x = c.in[0];
+  const auto rows = static_cast<double>(NumRows(x)), cols = static_cast<double>(NumCols(x));
+  double elements = 0;
+  for (const Type& t : c.in) elements += static_cast<double>(t.num_elements());
+  for (const Type& t : out) elements += static_cast<double>(t.num_elements());
+  const double count = std::max(CountOfMatrices(x), 1.0);
+  const double per_matrix =
+      per_product * rows * cols * std::min(rows, cols) + kOperationsOfCopy * elements / count;
+  return BatchOperations(c, per_matrix, count);
+}
+
 // ---- Matrices as values. ----
 
 Value MatrixTranspose(Value x) {

@@ -50,6 +50,15 @@ inline constexpr int64_t kMatricesAtOnceMax = 8;
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out);
 // Returns how many matrices of the batch an evaluation computes at the same time.
 int64_t MatricesAtOnce(const InferContext& c);
+// Return OpDef::uninterrupted for a batch: the operations for all matrices. If a matrix takes
+// little time, the result is that of one matrix, because the evaluation polls between two matrices.
+// MatrixOperations counts `per_product` operations of f32 for each of the products of MatrixCost
+// for operand 0, and some for each element that is copied and transposed. BatchOperations counts
+// `per_matrix` operations of f32 for each of `count` matrices.
+double MatrixOperations(const InferContext& c, absl::Span<const Type> out, double per_product);
+double BatchOperations(const InferContext& c, double per_matrix, double count);
+// Returns the number of matrices in an array whose last two dims are those of a matrix.
+double CountOfMatrices(const Type& t);
 
 template <int kCoreRank = 2>
 consteval OpDef LinearAlgebra(OpDef d) {
@@ -62,6 +71,7 @@ consteval OpDef LinearAlgebra(OpDef d) {
   d.partition = Derived{};
   d.cost = MatrixCost;
   if (!d.scratch) d.scratch = MatrixScratch;
+  if (!d.uninterrupted) throw "op that calls LAPACK does not say for how long";
   if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = Refused{"it is not linear"};
   return Checked(d);
 }
