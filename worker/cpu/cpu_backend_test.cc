@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -727,6 +728,32 @@ TEST(CpuBackendTest, LargeKernelsAndMatmulsAreSplitAmongThreads) {
   EXPECT_TRUE(got[0] == want[0]);
   for (int64_t i = 0; i < kM * kM; ++i)
     ASSERT_NEAR(got[1].At(i), want[1].At(i), kM * kM * std::pow(2.0, -23)) << i;
+}
+
+// Large products go in pieces, between which the cancellation flag is polled.
+TEST(CpuBackendTest, LargeProductsOfABatchHaveTheBitsOfSingleOnes) {
+  constexpr int64_t kN = 2'100;  // a product takes more multiplications than a piece may have
+  const ir::DotDims of_batch = {{0}, {0}, {2}, {1}}, of_one = {{}, {}, {1}, {0}};
+  const auto product = [](ir::Dims shape, const ir::DotDims& dims) {
+    Builder b({});
+    const ir::Value x = b.Param(ir::MakeType(DType::kF32, shape)),
+                    y = b.Param(ir::MakeType(DType::kF32, shape));
+    return b.Build({{ir::DotGeneral(x, y, dims)}});
+  };
+  const Array x = Random(DType::kF32, {2, kN, kN}, 1), y = Random(DType::kF32, {2, kN, kN}, 2);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> both,
+                               RunCompiled(product({2, kN, kN}, of_batch), {x, y}));
+  const ir::FunctionRef single = product({kN, kN}, of_one);
+  for (int64_t i = 0; i < 2; ++i) {
+    const auto matrix = [i](const Array& a) {
+      Array m(DType::kF32, {kN, kN});
+      std::memcpy(m.MutableData(), a.data() + i * m.num_bytes(), m.num_bytes());
+      return m;
+    };
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> one,
+                                 RunCompiled(single, {matrix(x), matrix(y)}));
+    EXPECT_TRUE(one[0] == matrix(both[0])) << i;
+  }
 }
 
 TEST(HostPoolTest, FreedMemoryIsReusedForTheSameSize) {

@@ -286,8 +286,10 @@ class ProgramRunner {
   }
 
   // Multiplies batches of matrices, on several threads if they are large. Threads share a batch by
-  // matrix, and a single product by rows. Either way each element is summed in one piece by one
-  // thread. Products that oneDNN does not support are computed by plain loops.
+  // matrix, and a single product by rows. Large matrices of a batch are single products, one after
+  // the other, since the cancellation flag must be polled during each. Either way each element is
+  // summed in one piece by one thread. Products that oneDNN does not support are computed by plain
+  // loops.
   absl::Status Multiply(const MatmulStep& step) {
     const MatmulShape& s = step.shape;
     const int64_t in_width = ir::ByteWidth(s.in), out_width = ir::ByteWidth(s.out);
@@ -301,7 +303,7 @@ class ProgramRunner {
       if (!resources_.matmul->Run(part, part_a, part_b, part_c))
         NaiveMatmul(part, part_a, part_b, part_c);
     };
-    if (s.batch > 1) {
+    if (s.batch > 1 && s.m * s.n * s.k <= kMatmulGrain.max) {
       return ParallelFor(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
         MatmulShape part = s;
         // oneDNN has no code for a matrix that is the same in the whole batch. Multiplying the
@@ -316,16 +318,21 @@ class ProgramRunner {
     }
     // Splits the rows at multiples of the number of rows that oneDNN's kernels compute at once.
     constexpr int64_t kRowsAtOnce = 32;
-    return ParallelFor((s.m + kRowsAtOnce - 1) / kRowsAtOnce,
-                       std::min(kRowsAtOnce, s.m) * s.n * s.k, kMatmulGrain,
-                       [&](int64_t begin, int64_t end) {
-                         MatmulShape part = s;
-                         const int64_t first = begin * kRowsAtOnce;
-                         part.m = std::min(s.m, end * kRowsAtOnce) - first;
-                         // This stride is unused, as the batch is 1.
-                         part.a_strides[0] = part.m * s.k;
-                         multiply(part, first * s.a_strides[1], 0, first * s.n);
-                       });
+    for (int64_t i = 0; i < s.batch; ++i) {
+      TESSERA_RETURN_IF_ERROR(
+          ParallelFor((s.m + kRowsAtOnce - 1) / kRowsAtOnce, std::min(kRowsAtOnce, s.m) * s.n * s.k,
+                      kMatmulGrain, [&](int64_t begin, int64_t end) {
+                        MatmulShape part = s;
+                        const int64_t first = begin * kRowsAtOnce;
+                        part.m = std::min(s.m, end * kRowsAtOnce) - first;
+                        // The batch strides are unused, as the batch is 1.
+                        part.a_strides[0] = part.m * s.k;
+                        if (s.batch > 1) part.batch = 1, part.b_strides[0] = s.k * s.n;
+                        multiply(part, i * s.a_strides[0] + first * s.a_strides[1],
+                                 i * s.b_strides[0], (i * s.m + first) * s.n);
+                      }));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status SortRows(const SortStep& step) {
