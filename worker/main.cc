@@ -37,6 +37,7 @@
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/host_code.h"
+#include "worker/cpu/eval_child.h"
 #include "worker/daemon/listen.h"
 #include "worker/files/folder.h"
 #include "worker/rpc/data_metrics.h"
@@ -287,6 +288,8 @@ void ApplyOptions(const Options& options, Flags* flags) {
   flags->process.codegen = codegen::HostCompilerOptionsFrom(options);
   flags->process.codegen.compile_binary = "/proc/self/exe";
   flags->process.codegen.compile_args = {codegen::kCompileChildFlag};
+  flags->process.eval_child.binary = "/proc/self/exe";
+  flags->process.eval_child.args = {kEvalChildFlag};
   flags->daemon.executor_flags = FlagsFor(options, ProcessEnv());
   flags->daemon.data_tls = !options.tls_cert_file.empty();
 }
@@ -297,10 +300,11 @@ ir::serial::ProcessSources SourcesOf(const Options& options) {
           .started = SteadyNow()};
 }
 
-// Parses the command line and runs one of four things: the compiler of an executor, the count of
-// GPUs, an executor, or the daemon. The daemon also reads the executor's files and certificates
-// once, so that a mistake is reported by its own exit instead of by the exit of every executor.
-// A mistake in the options exits with status 2, because another start would fail in the same way.
+// Parses the command line and runs one of five things: the compiler of an executor, its evaluator
+// of long host steps, the count of GPUs, an executor, or the daemon. The daemon also reads the
+// executor's files and certificates once, so that a mistake is reported by its own exit instead of
+// by the exit of every executor. A mistake in the options exits with status 2, because another
+// start would fail in the same way.
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
@@ -309,6 +313,8 @@ int Main(int argc, char** argv) {
   // With this flag the process only compiles for an executor.
   if (argc == 2 && std::string(argv[1]) == codegen::kCompileChildFlag)
     return codegen::RunCompileChild(codegen::CompileDeviceImage);
+  // With this flag the process only evaluates long host steps for an executor.
+  if (argc == 3 && std::string(argv[1]) == kEvalChildFlag) return RunEvalChild(argv[2]);
   const absl::StatusOr<ParsedOptions> parsed =
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (!parsed.ok()) return complain(parsed.status());

@@ -27,9 +27,9 @@ def run_tessera(*args, **kwargs):
 
 
 class SecureCluster(daemons.Cluster):
-    def __init__(self, workers=2, devices=2, coordinator_flags=()):
+    def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=()):
         self.tokens = {}  # token text by (role, tenant)
-        super().__init__(workers, devices, coordinator_flags, secure=True)
+        super().__init__(workers, devices, coordinator_flags, worker_flags, secure=True)
 
     @property
     def state(self):

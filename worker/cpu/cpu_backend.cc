@@ -122,12 +122,14 @@ struct SharedResources {
   SharedResources(const CpuBackendOptions& options, int cores)
       : pool(/*cached_bytes_max=*/options.memory_bytes / 8),
         threads(std::max(cores - 1, 0)),
-        num_threads(std::max(cores / options.num_devices, 1)) {}
+        num_threads(std::max(cores / options.num_devices, 1)),
+        long_steps(options.long_steps) {}
 
   OneDnnMatmul matmul;
   HostPool pool;
   ThreadPool threads;
   const int num_threads;  // for each device
+  LongSteps* const long_steps;
 };
 
 class CpuExecutable : public Executable {
@@ -305,7 +307,8 @@ class CompiledExecutable final : public CpuExecutable {
     std::shared_ptr<std::byte[]> arena;
     if (p.arena_bytes > 0) arena = shared_->pool.Allocate(p.arena_bytes);
     const HostMemory memory{arguments, result_addresses, arena.get()};
-    const HostResources resources{&shared_->matmul, &shared_->threads, shared_->num_threads};
+    const HostResources resources{&shared_->matmul, &shared_->threads, shared_->num_threads,
+                                  shared_->long_steps};
     TESSERA_RETURN_IF_ERROR(RunProgram(host_, context, memory, resources));
     return results;
   }
@@ -361,6 +364,7 @@ class CpuBackend final : public Backend {
       return known && shared_->matmul.Supports(in, out);
     };
     options.small_matmul_multiplications_max = kKernelMatmulMultiplicationsMax;
+    options.uninterrupted_operations_max = options_.uninterrupted_operations_max;
     options.has_scan = [](const ir::ScanSize&) { return true; };
     options.sort_scratch_bytes = [this](const SortShape& shape) {
       return SortScratchBytes(shape, shared_->num_threads);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "worker/codegen/kernel.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::worker {
 
@@ -19,6 +20,8 @@ inline constexpr Grain kKernelGrain = {1 << 18, 1 << 25};
 inline constexpr Grain kCopyGrain = {1 << 19, 1 << 28};
 // The unit is one multiplication of two elements.
 inline constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};
+// The unit is the same, but the routines of host steps are several times slower than a matmul.
+inline constexpr Grain kHostStepGrain = {1 << 22, program::kHostPartMax};
 
 // Returns the work of one iteration of the kernel, in the unit of kKernelGrain.
 inline int64_t WorkOfIteration(const codegen::Kernel& kernel) {

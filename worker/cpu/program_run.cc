@@ -16,6 +16,7 @@
 #include "ir/narrow_float.h"
 #include "worker/cpu/grain.h"
 #include "worker/cpu/loop_blocking.h"
+#include "worker/cpu/parallel_for.h"
 #include "worker/cpu/sort.h"
 #include "worker/program/row_tile.h"
 
@@ -245,29 +246,14 @@ class ProgramRunner {
     return absl::OkStatus();
   }
 
-  // Calls `work(begin, end)` for parts of [0, n) on several threads. `cost_each` is the cost of one
-  // index, in the unit of `grain`.
+  // Calls `work(begin, end)` for parts of [0, n) on several threads (parallel_for.h). Returns the
+  // reason if the run is cancelled.
   template <class Work>
   absl::Status ParallelFor(int64_t n, int64_t cost_each, Grain grain, const Work& work) {
-    const int64_t total_cost = n * cost_each;
-    if (total_cost < 2 * grain.min || resources_.num_threads == 1 || n == 1) {
-      const int64_t at_once = std::max<int64_t>(grain.max / cost_each, 1);
-      for (int64_t i = 0; i < n; i += at_once) {
-        if (context_.cancel->cancelled()) return context_.cancel->status();
-        work(i, std::min(n, i + at_once));
-      }
-      return absl::OkStatus();
-    }
-    // Each thread gets the same number of pieces. It gets more than one if the cancellation flag
-    // must be polled during its work.
-    int64_t pieces = std::min<int64_t>({n, total_cost / grain.min, resources_.num_threads});
-    pieces *= std::max<int64_t>(total_cost / pieces / grain.max, 1);
-    pieces = std::min(pieces, n);
-    resources_.threads->Run(pieces, [&](int64_t i) {
-      if (context_.cancel->cancelled()) return;
-      work(n * i / pieces, n * (i + 1) / pieces);
-    });
-    return context_.cancel->cancelled() ? context_.cancel->status() : absl::OkStatus();
+    const auto is_cancelled = [this] { return context_.cancel->cancelled(); };
+    worker::ParallelFor(*resources_.threads, resources_.num_threads, n, cost_each, grain,
+                        is_cancelled, work);
+    return is_cancelled() ? context_.cancel->status() : absl::OkStatus();
   }
 
   absl::Status RunKernel(const KernelStep& step) {
@@ -361,12 +347,19 @@ class ProgramRunner {
   }
 
   absl::Status Evaluate(const HostStep& step) {
+    if (step.is_long && resources_.long_steps != nullptr) {
+      std::vector<absl::Span<const std::byte>> in;
+      std::vector<absl::Span<std::byte>> out;
+      for (const int slot : step.in) in.push_back(Bytes(slot));
+      for (const int slot : step.out) out.push_back(MutableBytes(slot));
+      return resources_.long_steps->Evaluate(step.function, context_, in, out);
+    }
     ir::EvalOptions options;
     options.device = context_.mesh_device;
     options.check_cancel = [this] { return context_.cancel->status(); };
     options.parallel_for = [this](int64_t n, int64_t cost_each,
                                   absl::FunctionRef<void(int64_t, int64_t)> work) {
-      return ParallelFor(n, cost_each, kMatmulGrain, work);
+      return ParallelFor(n, cost_each, kHostStepGrain, work);
     };
     return program::EvaluateInPlace(step, std::move(options),
                                     [this](int slot) { return AddressOf(slot); });

@@ -20,6 +20,7 @@
 #include "worker/cpu/thread_pool.h"
 #include "worker/program/step_program.h"
 #include "worker/runtime/backend.h"
+#include "worker/runtime/long_steps.h"
 
 namespace tessera::worker {
 
@@ -68,6 +69,8 @@ struct HostResources {
   OneDnnMatmul* matmul = nullptr;
   ThreadPool* threads = nullptr;
   int num_threads = 1;  // number of threads that this device may use
+  // Where long host steps are evaluated; null if they are evaluated like the others.
+  LongSteps* long_steps = nullptr;
 };
 
 // Adds the label of the op that was in flight to the error, unless the message contains the label

@@ -107,6 +107,7 @@ class DeviceBackend final : public Backend {
                                        device().info().target, compiler.compile_memory_bytes_max});
     }
     build_options_.has_scan = ir::IsForAccelerators;
+    build_options_.uninterrupted_operations_max = options_.uninterrupted_operations_max;
     // These are the guarantees of device_api.h for all_reduce.
     build_options_.has_reduction = [](ir::ReduceKind reduce, ir::DType dtype) {
       const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
@@ -305,7 +306,8 @@ class DeviceBackend final : public Backend {
             [this](uint64_t to, absl::Span<const std::byte> from) {
               return SetFatalIfLost(resources_->staging->ToDevice(
                   to, from.data(), static_cast<int64_t>(from.size())));
-            }};
+            },
+            options_.long_steps};
   }
 
   const Device& device() const { return *resources_->device; }

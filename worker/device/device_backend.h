@@ -23,7 +23,9 @@
 #include "base/dump_folder.h"
 #include "worker/codegen/host_code.h"
 #include "worker/device/device_api.h"
+#include "worker/program/build_options.h"
 #include "worker/runtime/backend.h"
+#include "worker/runtime/long_steps.h"
 
 namespace tessera::worker::device {
 
@@ -42,6 +44,9 @@ struct DeviceBackendOptions {
   // The options of the code cache and of the child processes that compile. The target in the
   // options is ignored, because the device names its own.
   codegen::HostCompilerOptions codegen = {};
+  // The host steps that are long, and the place where they are evaluated. See CpuBackendOptions.
+  double uninterrupted_operations_max = program::kUninterruptedOperationsMax;
+  LongSteps* long_steps = nullptr;
   // Receives each device program and the stages of its step program. It must outlive the backend.
   // Null if there is no dump.
   DumpFolder* dump = nullptr;

@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -29,6 +32,7 @@ namespace {
 using ir::Array;
 using ir::DType;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -695,6 +699,48 @@ TEST_F(DeviceBackendTest, TheHostEvaluatesOpsBetweenCollectives) {
     }
   });
   EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+// Evaluates in this process, and remembers the tenants.
+class FakeLongSteps final : public LongSteps {
+ public:
+  absl::Status Evaluate(const ir::FunctionRef& function, const RunContext& context,
+                        absl::Span<const absl::Span<const std::byte>> in,
+                        absl::Span<const absl::Span<std::byte>> out) override {
+    tenants.emplace_back(context.tenant);
+    std::vector<Array> args;
+    for (size_t i = 0; i < in.size(); ++i) {
+      const ir::Type& type = function->types[i];
+      std::memcpy(args.emplace_back(type.dtype, type.shape).MutableData(), in[i].data(),
+                  in[i].size());
+    }
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> results, ir::Evaluate(*function, args));
+    for (size_t i = 0; i < out.size(); ++i)
+      std::memcpy(out[i].data(), results[i].data(), out[i].size());
+    return status;
+  }
+  std::vector<std::string> tenants;
+  absl::Status status;
+};
+
+TEST_F(DeviceBackendTest, LongHostStepsAreEvaluatedElsewhere) {
+  FakeLongSteps steps;
+  TestDevice device(0, {.uninterrupted_operations_max = 0, .long_steps = &steps});
+  device.context.tenant = "a";
+  const ir::Program program = Parse(
+      "func main(%x: f32[2,2]) -> (f32[2,2]) {\n"
+      "  %l = cholesky(%x) {lower=true}\n"
+      "  %y = add(%l, %l)\n"
+      "  return %y\n"
+      "}\n");
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(program));
+  const DeviceBufferRef x = device.Put(Array::Of(DType::kF32, {2, 2}, {4, 2, 2, 5}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, device.Run(*executable, {x}));
+  EXPECT_EQ(got[0], Array::Of(DType::kF32, {2, 2}, {4, 0, 2, 4}));
+  EXPECT_THAT(steps.tenants, ElementsAre("a"));
+  steps.status = MakeError(ErrorKind::kOutOfMemory, "the process was killed");
+  EXPECT_THAT(device.Run(*executable, {x}),
+              ReasonIs("OUT_OF_MEMORY", HasSubstr("cholesky (program.txt:2): the process")));
 }
 
 TEST_F(DeviceBackendTest, AStalledCollectiveBeforeAHostStepEndsAtItsTimeout) {

@@ -294,16 +294,41 @@ absl::Status Runner::Enqueue(const program::SortStep&) {
 
 absl::Status Runner::Enqueue(const program::HostStep& step) {
   TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
-  ir::EvalOptions options;
-  options.device = context_.mesh_device;
-  options.check_cancel = [this] { return context_.cancel->status(); };
   const auto read = [this](int slot, absl::Span<std::byte> to) {
     return host_.to_host(to, AddressOf(slot));
   };
   const auto write = [this](int slot, absl::Span<const std::byte> from) {
     return host_.to_device(AddressOf(slot), from);
   };
+  if (step.is_long && host_.long_steps != nullptr)
+    return program::EvaluateBy(
+        [&](std::vector<ir::Array> in) { return EvaluateElsewhere(step, std::move(in)); }, step,
+        read, write);
+  ir::EvalOptions options;
+  options.device = context_.mesh_device;
+  options.check_cancel = [this] { return context_.cancel->status(); };
+  options.parallel_for = [this](int64_t n, int64_t cost_each,
+                                absl::FunctionRef<void(int64_t, int64_t)> work) {
+    const int64_t at_once =
+        std::max<int64_t>(program::kHostPartMax / std::max<int64_t>(cost_each, 1), 1);
+    for (int64_t i = 0; i < n && !context_.cancel->cancelled(); i += at_once)
+      work(i, std::min(n, i + at_once));
+    return context_.cancel->status();
+  };
   return program::Evaluate(step, std::move(options), read, write);
+}
+
+absl::StatusOr<std::vector<ir::Array>> Runner::EvaluateElsewhere(const program::HostStep& step,
+                                                                 std::vector<ir::Array> in) {
+  const auto size = [](const ir::Array& array) { return static_cast<size_t>(array.num_bytes()); };
+  std::vector<ir::Array> out;
+  for (const ir::Type& t : step.function->result_types()) out.emplace_back(t.dtype, t.shape);
+  std::vector<absl::Span<const std::byte>> operands;
+  std::vector<absl::Span<std::byte>> results;
+  for (const ir::Array& array : in) operands.push_back({array.data(), size(array)});
+  for (ir::Array& array : out) results.push_back({array.MutableData(), size(array)});
+  TESSERA_RETURN_IF_ERROR(host_.long_steps->Evaluate(step.function, context_, operands, results));
+  return out;
 }
 
 // Runs a collective in a group of one device, where the result is a copy of the operand.

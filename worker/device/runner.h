@@ -19,6 +19,7 @@
 #include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/runtime/backend.h"
+#include "worker/runtime/long_steps.h"
 
 namespace tessera::worker::device {
 
@@ -30,13 +31,15 @@ class Runner {
     uint64_t arena = 0;
   };
   // The functions of the backend that are needed where the host must read or write values: for host
-  // steps, and for the conditions of loops and branches. All three block: `drain` until a launch
-  // would end or be aborted, and the copies for at most the timeout of Staging.
+  // steps, and for the conditions of loops and branches. All three functions block: `drain` until a
+  // launch would end or be aborted, and the copies for at most the timeout of Staging.
   struct HostAccess {
     // Waits for the end of the work enqueued so far, and watches its collectives meanwhile.
     std::function<absl::Status(std::vector<WatchedCollective> collectives)> drain;
     std::function<absl::Status(absl::Span<std::byte> to, uint64_t from)> to_host;
     std::function<absl::Status(uint64_t to, absl::Span<const std::byte> from)> to_device;
+    // Where long host steps are evaluated; null if they are evaluated like the others.
+    LongSteps* long_steps = nullptr;
   };
   // All arguments must outlive this object.
   Runner(DeviceResources& resources, const DeviceExecutable& executable, const RunContext& context,
@@ -83,6 +86,9 @@ class Runner {
   absl::Status Enqueue(const program::CopyStep& step);
   absl::Status Enqueue(const program::SortStep& step);
   absl::Status Enqueue(const program::HostStep& step);
+  // Has the function of a long step evaluated by HostAccess::long_steps.
+  absl::StatusOr<std::vector<ir::Array>> EvaluateElsewhere(const program::HostStep& step,
+                                                           std::vector<ir::Array> in);
   absl::Status Enqueue(const program::LoopStep& step);
   absl::Status Enqueue(const program::BranchStep& step);
   template <class T>

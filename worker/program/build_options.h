@@ -8,9 +8,16 @@
 #include "ir/collective.h"
 #include "ir/derive/scan_size.h"
 #include "ir/dtype.h"
+#include "ir/eval/uninterrupted.h"
 #include "worker/program/sort.h"
 
 namespace tessera::worker::program {
+
+// A host step within this bound takes a quarter of a second at most (ir::kOperationsPerSecond), and
+// under a second on a slow machine. A cancelled run has two seconds to end. A step beyond the bound
+// takes several times as long as copying its operands and results to another process and back
+// (docs/decisions/0038).
+inline constexpr double kUninterruptedOperationsMax = ir::kOperationsPerSecond / 4;
 
 struct BuildOptions {
   // Returns whether the backend's library multiplies matrices of dtype `in` to a product of dtype
@@ -30,6 +37,9 @@ struct BuildOptions {
   // Returns whether the backend runs a scan of this size as a kernel. If null, the backend has no
   // code for kernels that scan. All other scans are left to the host.
   std::function<bool(const ir::ScanSize& size)> has_scan;
+  // Host steps that do more operations than this between two polls of the cancellation flag are
+  // long (HostStep::is_long).
+  double uninterrupted_operations_max = kUninterruptedOperationsMax;
 };
 
 }  // namespace tessera::worker::program

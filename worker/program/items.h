@@ -118,6 +118,7 @@ struct AxisIndexItem {
 };
 struct HostItem {
   ir::FunctionRef function;
+  bool is_long = false;  // HostStep::is_long
 };
 // Copies the operand to the result.
 struct CopyItem {};

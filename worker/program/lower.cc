@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/any_op.h"
+#include "ir/eval/uninterrupted.h"
 #include "worker/codegen/scalar_fn.h"
 #include "worker/program/lowerer.h"
 
@@ -184,7 +185,8 @@ std::vector<int> Lowerer::LowerToHost(const OpContext& ctx) {
   }
   f->ops.push_back(std::move(op));
   f->sites.emplace_back();
-  Add(ctx.operands, results, HostItem{std::move(f)});
+  const bool is_long = ir::UninterruptedOperations(*f) > options_.uninterrupted_operations_max;
+  Add(ctx.operands, results, HostItem{std::move(f), is_long});
   return results;
 }
 

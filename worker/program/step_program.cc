@@ -122,7 +122,8 @@ class Printer {
     if (const auto* c = std::get_if<CopyStep>(&step.what))
       return absl::StrCat("s", c->out, " = s", c->in);
     if (const auto* h = std::get_if<HostStep>(&step.what))
-      return absl::StrCat(Names(h->out), " = host (", Names(h->in), ")");
+      return absl::StrCat(Names(h->out), " = host (", Names(h->in), ")",
+                          h->is_long ? ", long" : "");
     if (const auto* b = std::get_if<BranchStep>(&step.what))
       return absl::StrCat("branch s", b->index, " of ", b->branches.size());
     const LoopStep& loop = std::get<LoopStep>(step.what);
@@ -171,6 +172,15 @@ bool NeedsHost(const Step& step) {
 
 absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
                       WriteSlot write) {
+  return EvaluateBy(
+      [&](std::vector<ir::Array> in) {
+        return ir::Evaluator(std::move(options)).Run(*step.function, std::move(in));
+      },
+      step, read, write);
+}
+
+absl::Status EvaluateBy(EvaluateStep evaluate, const HostStep& step, ReadSlot read,
+                        WriteSlot write) {
   const ir::Function& f = *step.function;
   std::vector<ir::Array> in;
   for (size_t i = 0; i < step.in.size(); ++i) {
@@ -179,8 +189,7 @@ absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot re
     TESSERA_RETURN_IF_ERROR(
         read(step.in[i], {operand.MutableData(), static_cast<size_t>(operand.num_bytes())}));
   }
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
-                           ir::Evaluator(std::move(options)).Run(f, std::move(in)));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out, evaluate(std::move(in)));
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i].num_bytes() == 0) continue;
     TESSERA_RETURN_IF_ERROR(

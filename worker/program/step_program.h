@@ -123,7 +123,15 @@ struct CopyStep {
 struct HostStep {
   ir::FunctionRef function;
   std::vector<int> in, out;
+  // Whether the evaluation works for long between two polls of the cancellation flag. A backend
+  // then evaluates the step where it can be stopped, if there is such a place
+  // (worker/runtime/long_steps.h).
+  bool is_long = false;
 };
+// The largest cost, in multiplications, of the parts into which EvalOptions::parallel_for cuts the
+// work of a host step. The cancellation flag is polled between two parts, which take some tenths of
+// a second each.
+inline constexpr int64_t kHostPartMax = 1 << 30;
 
 struct Step;
 // Runs `body` `trip_count` times or, if it has a condition, as long as the bool in slot `condition`
@@ -272,6 +280,11 @@ using ReadSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<std::byte> 
 using WriteSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<const std::byte> from)>;
 absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
                       WriteSlot write);
+// Like Evaluate, but has `evaluate` return the results for the operands.
+using EvaluateStep =
+    absl::FunctionRef<absl::StatusOr<std::vector<ir::Array>>(std::vector<ir::Array> in)>;
+absl::Status EvaluateBy(EvaluateStep evaluate, const HostStep& step, ReadSlot read,
+                        WriteSlot write);
 // Like Evaluate, but for slots in the host's memory, at `address`. Operands are read in their
 // slots. Results are written to their slots directly if the op can do that, and are copied there
 // otherwise.

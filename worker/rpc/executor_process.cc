@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -50,7 +51,7 @@ constexpr absl::Duration kFarewellWait = absl::Milliseconds(500);
 // device plugin. The GPU backend is told what to do if its device is lost, since only a new process
 // can open the device again.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
-    const ExecutorProcessOptions& options, DumpFolder* dump,
+    const ExecutorProcessOptions& options, DumpFolder* dump, LongSteps* long_steps,
     std::function<void(const absl::Status&)> on_fatal) {
   if (options.gpu < 0) {
     std::unique_ptr<Backend> cpu =
@@ -59,6 +60,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
                         .codegen = options.codegen,
                         .kernels = options.compile_always ? CpuBackendOptions::Kernels::kAlways
                                                           : CpuBackendOptions::Kernels::kAuto,
+                        .long_steps = long_steps,
                         .dump = dump});
     const HostLimits limits = ProcessLimits();
     TESSERA_LOG(INFO) << "CPU devices" << Field("worker", options.worker)
@@ -75,9 +77,19 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device_options.collective_timeout = options.collective_timeout;
   device_options.allow_tf32 = options.cuda_tf32;
   device_options.codegen = options.codegen;
+  device_options.long_steps = long_steps;
   device_options.dump = dump;
   device_options.on_fatal = std::move(on_fatal);
   return device::MakeDeviceBackend(api, device_options);
+}
+
+// Returns the options of the children that evaluate long host steps. CPU devices share the cores; a
+// GPU's host steps run on one thread.
+EvalChildOptions EvalChildOptionsFor(const ExecutorProcessOptions& options) {
+  EvalChildOptions child = options.eval_child;
+  if (options.gpu < 0)
+    child.num_threads = std::max(ProcessLimits().cores / std::max(options.num_devices, 1), 1);
+  return child;
 }
 
 // The parts of an executor process, in the order in which they are made.
@@ -86,6 +98,7 @@ class ExecutorProcess {
   explicit ExecutorProcess(const ExecutorProcessOptions& options)
       : options_(options),
         dump_(options.dump),
+        eval_children_(EvalChildOptionsFor(options)),
         in_flight_page_(options.in_flight_fd, options.num_devices) {}
 
   // Makes the parts. Returns VALUE_ERROR and the like, for example if the certificates do not match
@@ -118,9 +131,9 @@ class ExecutorProcess {
           MakeTlsContext(options_.certificates, options_.key, options_.authorities));
     }
     // The loss of a device ends the process, by ending its socket.
-    TESSERA_ASSIGN_OR_RETURN(
-        std::unique_ptr<Backend> backend,
-        MakeBackend(options_, &dump_, [this](const absl::Status&) { Stop(&device_lost_); }));
+    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                             MakeBackend(options_, &dump_, &eval_children_,
+                                         [this](const absl::Status&) { Stop(&device_lost_); }));
     executor_ = std::make_unique<Executor>(
         std::move(executor_options), std::move(backend),
         [this](api::ReportBody body) { coordinator_stream_->Report(std::move(body)); });
@@ -233,6 +246,7 @@ class ExecutorProcess {
 
   const ExecutorProcessOptions& options_;
   DumpFolder dump_;
+  EvalChildren eval_children_;
   InFlightPage in_flight_page_;
   std::unique_ptr<MetricsPage> metrics_;
   std::unique_ptr<CoordinatorStream> coordinator_stream_;

@@ -11,6 +11,7 @@
 #include "base/keepalive.h"
 #include "ir/serial/process_report.h"
 #include "worker/codegen/host_code.h"
+#include "worker/cpu/eval_child.h"
 #include "worker/rpc/link.h"
 #include "worker/runtime/upload_table.h"
 
@@ -41,6 +42,7 @@ struct ExecutorProcessOptions {
   std::string files_dir;  // empty for no files
   std::string dump;       // DumpFolder's path; empty for no dump
   codegen::HostCompilerOptions codegen = {};
+  EvalChildOptions eval_child = {};         // the number of threads is that of each device
   ir::serial::ProcessSources sources = {};  // the process's description of itself
   // The descriptors, as the daemon's Supervisor passes them on.
   int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6, metrics_fd = 7;

@@ -46,6 +46,7 @@ class Event {
 struct RunContext {
   uint64_t launch = 0;
   std::string_view program;
+  std::string_view tenant;  // the tenant for whom the program was compiled
   int device = 0;           // index of the device in the executor
   int64_t mesh_device = 0;  // this device's row-major index in the mesh
   // The collectives, which are null for programs that have none. `ranks` is the rank of each mesh

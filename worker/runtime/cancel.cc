@@ -32,7 +32,7 @@ absl::Status CancelToken::status() const {
   return status_;
 }
 
-int64_t CancelToken::AddListener(std::function<void()> listener) {
+int64_t CancelToken::AddListener(std::function<void()> listener) const {
   {
     absl::MutexLock lock(&mu_);
     if (status_.ok()) {
@@ -45,7 +45,7 @@ int64_t CancelToken::AddListener(std::function<void()> listener) {
   return 0;
 }
 
-void CancelToken::RemoveListener(int64_t id) {
+void CancelToken::RemoveListener(int64_t id) const {
   absl::MutexLock lock(&mu_);
   if (listeners_.erase(id) > 0) return;
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !calling_; };

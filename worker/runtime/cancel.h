@@ -28,16 +28,17 @@ class CancelToken {
 
   // Calls `listener` when the launch is cancelled, or at once if it already is. Returns an id for
   // RemoveListener, which waits for a call that is under way.
-  int64_t AddListener(std::function<void()> listener) ABSL_LOCKS_EXCLUDED(mu_);
-  void RemoveListener(int64_t id) ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t AddListener(std::function<void()> listener) const ABSL_LOCKS_EXCLUDED(mu_);
+  void RemoveListener(int64_t id) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   std::atomic<uint32_t> word_{0};
   mutable absl::Mutex mu_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   bool calling_ ABSL_GUARDED_BY(mu_) = false;
-  int64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<int64_t, std::function<void()>> listeners_ ABSL_GUARDED_BY(mu_);
+  // A launch that only polls the token may also listen to it.
+  mutable int64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
+  mutable std::map<int64_t, std::function<void()>> listeners_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker

@@ -191,6 +191,7 @@ absl::StatusOr<RunContext> Executor::MakeRunContext(LaunchState& launch, int64_t
   RunContext context;
   context.launch = launch.id;
   context.program = *launch.program->name;
+  context.tenant = launch.program->tenant;
   context.device = device;
   context.mesh_device = mesh_device;
   if (launch.ranks != nullptr) context.ranks = *launch.ranks;
