@@ -34,6 +34,7 @@ struct Device {
   int64_t memory_bytes = 0;   // 0 if unknown
   bool cordoned = false;      // the worker of the device takes no new programs
   bool unresponsive = false;  // the executor runs but does not answer its worker
+  bool away = false;          // not healthy, but its executor may come back with its arrays
 };
 
 // Says where an array's shards are: `spec` says how the array is sharded over `mesh`, whose device

@@ -15,7 +15,7 @@
 namespace tessera::ir::serial {
 
 TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host, executor, healthy, reason,
-               memory_bytes, cordoned, unresponsive)
+               memory_bytes, cordoned, unresponsive, away)
 TESSERA_FIELDS(api::Placement, v1::Placement, mesh, spec, devices)
 TESSERA_FIELDS(api::ArraySpec, v1::ArraySpec, dtype, shape, placement)
 TESSERA_FIELDS(api::PendingReason, v1::PendingReason, code, message, resources)

@@ -39,7 +39,8 @@ absl::StatusOr<Page<api::Device>> Machine::On(const ListDevices& e) {
                                                 : x.lost_reason,
                           .memory_bytes = x.memory_bytes,
                           .cordoned = cluster_.worker(x.worker).cordoned,
-                          .unresponsive = x.alive() && !healthy});
+                          .unresponsive = x.alive() && !healthy,
+                          .away = x.away});
   }
   page.has_more = id < count;
   return page;
