@@ -265,6 +265,11 @@ bool ExecutionClient::IsOver(const Run& run) {
   return run.over_;
 }
 
+bool ExecutionClient::IsCompleted(const Run& run) {
+  absl::MutexLock lock(&run.stream_->mu_);
+  return run.operation_.has_value();
+}
+
 void ExecutionClient::DropResults(Run& run) {
   std::map<uint64_t, ir::Array> dropped;  // destroyed without the lock
   absl::MutexLock lock(&run.stream_->mu_);

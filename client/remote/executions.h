@@ -79,6 +79,8 @@ class ExecutionClient {
   static std::optional<api::Operation> OperationOf(const Run& run);
   // Returns whether the completion of the run, its refusal or the end of the stream has arrived.
   static bool IsOver(const Run& run);
+  // Returns whether the completion of the run has arrived.
+  static bool IsCompleted(const Run& run);
   // Drops the inline results of the run. From now on the run's results are read by ticket.
   static void DropResults(Run& run);
   // Returns the error of a run that was refused, or the status of a stream that broke before the

@@ -678,4 +678,8 @@ absl::Status RemoteService::Cancel(uint64_t operation) {
   return Call(operations_, &Operations::CancelOperation, request).status();
 }
 
+bool RemoteService::HasEnded(uint64_t operation) {
+  return RunsAhead::IsLocal(operation) && runs_ahead_->HasEnded(operation);
+}
+
 }  // namespace tessera::remote

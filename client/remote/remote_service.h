@@ -53,6 +53,7 @@ class RemoteService final : public api::Service {
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
   absl::Status Cancel(uint64_t operation) override;
+  bool HasEnded(uint64_t operation) override;
 
  private:
   RemoteService(const std::string& address, const ConnectOptions& options,

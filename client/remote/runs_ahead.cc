@@ -242,6 +242,16 @@ std::optional<api::Operation> RunsAhead::AwaitOperation(uint64_t operation, absl
   return refused;
 }
 
+// A run that this object does not know any more has ended: a run that is under way is kept even if
+// all its results are forgotten.
+bool RunsAhead::HasEnded(uint64_t operation) {
+  absl::MutexLock lock(&mu_);
+  const SentRunRef sent = Find(operation);
+  if (sent == nullptr) return true;
+  if (!sent->settled) return false;
+  return sent->run == nullptr || !sent->failure.ok() || ExecutionClient::IsCompleted(*sent->run);
+}
+
 void RunsAhead::ForgetOne(uint64_t array, std::vector<uint64_t>* deletable) {
   if (!IsLocal(array)) return deletable->push_back(array);
   const SentRunRef sent = Find(array);

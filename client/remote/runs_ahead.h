@@ -74,6 +74,9 @@ class RunsAhead {
   // arrived. The record of a run that was refused says that the run failed.
   std::optional<api::Operation> AwaitOperation(uint64_t operation, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether the run of a local operation id has failed to be accepted, or is known to have
+  // ended. Waits for nothing.
+  bool HasEnded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
   // Forgets the local ids among `arrays`. Returns the coordinator's ids of the arrays that the
   // caller must delete now: these arrays, and arrays that were forgotten before. While a run that
   // may take one of them is not accepted yet, returns nothing, and the thread deletes all of them

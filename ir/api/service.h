@@ -202,6 +202,9 @@ class Service {
   // Returns when the operation has ended, or at the timeout with its current state.
   virtual absl::StatusOr<Operation> WaitOperation(uint64_t operation, absl::Duration timeout) = 0;
   virtual absl::Status Cancel(uint64_t operation) = 0;
+  // Returns whether the operation is known to have ended. Makes no call over a network and waits
+  // for nothing, so the answer may be false although the operation has ended.
+  virtual bool HasEnded(uint64_t) { return false; }
 };
 
 }  // namespace tessera::api

@@ -134,6 +134,7 @@ class BoundService final : public api::Service {
   absl::Status Cancel(uint64_t operation) override {
     return Call<std::monostate>(scheduler::CancelOperation{{0, caller_}, operation}).status();
   }
+  bool HasEnded(uint64_t operation) override { return coordinator_->HasEnded(operation); }
 
  private:
   template <class T, class E>

@@ -96,8 +96,9 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
                             Callback<scheduler::SessionInfo> on_held,
                             std::function<void(absl::Status)> on_ended);
   void ReleaseHold(uint64_t session, uint64_t hold);
-  // See Driver::HasSucceeded.
+  // See Driver.
   bool HasSucceeded(uint64_t operation) { return driver_.HasSucceeded(operation); }
+  bool HasEnded(uint64_t operation) { return driver_.HasEnded(operation); }
   // Creates an array and makes a ticket to write each of its shards. With `check_only` the request
   // is only checked, and no array is created.
   void CreateArrayAsync(scheduler::Request from, uint64_t session, api::ArraySpec spec,

@@ -199,6 +199,14 @@ bool Driver::HasSucceeded(uint64_t operation) {
   return op != nullptr && op->state == api::OperationState::kDone;
 }
 
+bool Driver::HasEnded(uint64_t operation) {
+  absl::MutexLock lock(&mu_);
+  if (runner_ != std::thread::id() || inbox_.durable_commit() < stepper_.state().last_commit)
+    return false;
+  const Operation* const op = stepper_.state().order.Find(operation);
+  return op == nullptr || op->ended();
+}
+
 // Runs one step and carries out what follows from it. Waiting commands whose commits have become
 // durable leave before the step's own commands, since the step counts them as sent
 // (RecordCommandsSent). Replies are handed out together after the other effects, under one lock.

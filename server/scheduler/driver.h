@@ -112,6 +112,9 @@ class Driver {
   // looks at the state itself instead of posting an event, so it also returns false while a thread
   // processes events.
   bool HasSucceeded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
+  // Like HasSucceeded, but returns true also if the operation has failed or was cancelled, and if
+  // its record is not kept any more.
+  bool HasEnded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
   // Passes the rows that earlier lives have committed to the state machine. Call it before all
   // other functions.
   void Restore(std::vector<RowChange> rows) { Post(scheduler::Restore{std::move(rows)}); }
