@@ -40,6 +40,10 @@ struct ConnectOptions {
   // the workers of a starting cluster register one by one. If there are still fewer, Connect throws
   // NOT_ENOUGH_DEVICES.
   int min_devices = 0;
+  // Called several times a second while Connect waits for the coordinator or for devices: with what
+  // it waits for, as in "waiting for ...", and how much longer it waits at most. Return false to
+  // give up; Connect then throws CANCELLED.
+  std::function<bool(const std::string& thing, absl::Duration left)> on_wait = nullptr;
   // Called on any thread with the number of array bytes transferred since the last call. Return
   // false to cancel the transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;

@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "client/remote/channel.h"
 #include "client/remote/reach.h"
+#include "client/remote/resolve.h"
 #include "client/remote/retry.h"
 #include "client/remote/status.h"
 #include "ir/api/placement.h"
@@ -33,6 +35,7 @@ using Programs = v1::ProgramService::Stub;
 // If there is no connection within this time, Connect looks for a mismatch of TLS.
 constexpr absl::Duration kFirstConnectTimeout = absl::Seconds(1);
 constexpr absl::Duration kDiagnoseTimeout = absl::Milliseconds(200);
+constexpr absl::Duration kOnWaitInterval = absl::Milliseconds(100);
 constexpr absl::Duration kCompileTimeout = absl::Minutes(5);    // large programs take long to plan
 constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // timeout for one array
 // Added to the timeout of calls that wait at the server, so that a server that was suspended for
@@ -94,24 +97,45 @@ absl::StatusOr<api::PendingArrays> PendingArraysOf(const v1::Operation& operatio
 }  // namespace
 
 // Waits in two steps: if there is no connection after a second, a mismatch of TLS and plain text is
-// reported at once, while a coordinator that is still starting gets the rest of the timeout. The
-// lease and the RunsAhead are made last, since both call back into the service from their threads.
+// reported at once, while a coordinator that is still starting gets the rest of the timeout. A host
+// name that does not exist is reported at once, too. The lease and the RunsAhead are made last,
+// since both call back into the service from their threads.
 absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
     const std::string& address, const ConnectOptions& options) {
+  if (const absl::Status address_status = CheckAddress(address); !address_status.ok())
+    return Annotate(address_status, "the coordinator's address");
+  const absl::Time end = SteadyNow() + options.timeout;
+  const std::string thing = absl::StrCat("the coordinator at ", address);
+  const auto keep_waiting = [&] {
+    return !options.on_wait || options.on_wait(thing, end - SteadyNow());
+  };
+  TESSERA_RETURN_IF_ERROR(ResolveHost(address, options.timeout, keep_waiting));
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                            CredentialsFor(address, options));
   std::shared_ptr<RemoteService> service(new RemoteService(address, options, credentials));
-  const auto connected = [&](absl::Duration timeout) {
-    return service->channel_->WaitForConnected(WallDeadline(timeout));
+  const auto cancelled = [&] {
+    return MakeError(ErrorKind::kCancelled, absl::StrCat("the wait for ", thing, " was cancelled"));
   };
-  const absl::Duration first = std::min(options.timeout, kFirstConnectTimeout);
-  if (!connected(first)) {
+  // Waits until `until`. Returns whether there is a connection, or an error if the caller gives up.
+  const auto connected = [&](absl::Time until) -> absl::StatusOr<bool> {
+    while (true) {
+      const absl::Duration left = until - SteadyNow();
+      const absl::Duration slice = options.on_wait ? std::min(left, kOnWaitInterval) : left;
+      if (service->channel_->WaitForConnected(WallDeadline(slice))) return true;
+      if (SteadyNow() >= until) return false;
+      if (!keep_waiting()) return cancelled();
+    }
+  };
+  TESSERA_ASSIGN_OR_RETURN(bool is_connected,
+                           connected(std::min(end, SteadyNow() + kFirstConnectTimeout)));
+  if (!is_connected) {
     // The coordinator may still be starting, but a mismatch of TLS and plain text is final.
     const absl::Status diagnosed =
         DiagnoseUnreachable(MakeError(ErrorKind::kUnreachable, "no answer yet"), address,
                             !options.ca_file.empty(), credentials);
     if (KindOf(diagnosed) != ErrorKind::kUnreachable) return diagnosed;
-    if (!connected(options.timeout - first)) return service->NoAnswerWithin(options.timeout);
+    TESSERA_ASSIGN_OR_RETURN(is_connected, connected(end));
+    if (!is_connected) return service->NoAnswerWithin(options.timeout);
   }
   const RemoteService* const self = service.get();
   TESSERA_ASSIGN_OR_RETURN(

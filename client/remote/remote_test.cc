@@ -1,5 +1,5 @@
 // Proves the parts of the remote client that need no server: the slices of shards, request ids, the
-// translation of gRPC statuses, and the errors of Connect for invalid addresses and CA files.
+// translation of gRPC statuses, and what Connect says about addresses, CA files and its waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -7,10 +7,12 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/pki.h"
 #include "base/testing/status_matchers.h"
+#include "base/testing/stopwatch.h"
 #include "client/remote/enroll.h"
 #include "client/remote/remote_service.h"
 #include "client/remote/retry.h"
@@ -22,6 +24,7 @@
 namespace tessera::remote {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 api::ArraySpec Spec(ir::Dims shape, ir::DimAxes dims) {
@@ -134,6 +137,34 @@ TEST(ConnectTest, InvalidAddressesAreRefusedAtOnce) {
   EXPECT_THAT(FetchCa("127.0.0.1", absl::Hours(1)), ReasonIs("VALUE_ERROR", "the port is missing"));
 }
 
+TEST(ConnectTest, AHostNameThatDoesNotExistIsReportedAtOnce) {
+  // A label of a name has at most 63 characters, so no resolver knows this name.
+  const std::string unknown = std::string(64, 'x') + ".invalid";
+  ConnectOptions options;
+  options.timeout = absl::Hours(1);
+  const testing::Stopwatch watch;
+  EXPECT_THAT(RemoteService::Connect(unknown + ":8470", options),
+              ReasonIs("UNREACHABLE", "the host name '" + unknown + "'"));
+  EXPECT_LT(watch.Unhindered(), absl::Seconds(2));
+}
+
+TEST(ConnectTest, TheCallerHearsOfAWaitAndMayEndIt) {
+  ConnectOptions options;
+  options.timeout = absl::Hours(1);
+  std::vector<std::string> heard;
+  options.on_wait = [&](const std::string& what, absl::Duration left) {
+    EXPECT_GT(left, absl::Minutes(59));
+    EXPECT_LE(left, absl::Hours(1));
+    heard.push_back(what);
+    return heard.size() < 3;
+  };
+  // No server listens on port 1 of the loopback interface.
+  EXPECT_THAT(RemoteService::Connect("127.0.0.1:1", options),
+              ReasonIs("CANCELLED", "the wait for the coordinator at 127.0.0.1:1 was cancelled"));
+  EXPECT_THAT(heard, ElementsAre("the coordinator at 127.0.0.1:1", "the coordinator at 127.0.0.1:1",
+                                 "the coordinator at 127.0.0.1:1"));
+}
+
 TEST(ConnectTest, ACaFileWithoutACertificateIsNamedAtOnce) {
   ConnectOptions options;
   options.timeout = absl::Hours(1);
@@ -152,12 +183,12 @@ TEST(EnrollTest, ACoordinatorThatIsDownIsUnreachable) {
 }
 
 TEST(ConnectTest, PlainTextToAnotherMachineIsRefused) {
-  const auto service = RemoteService::Connect("cluster.example:8470", {});
+  const auto service = RemoteService::Connect("192.0.2.1:8470", {});
   EXPECT_EQ(ReasonOf(service.status()), "TLS_MISMATCH");
   EXPECT_THAT(std::string(service.status().message()), HasSubstr("set TESSERA_CA_FILE"));
   ConnectOptions missing;
   missing.ca_file = "/nonexistent/ca.pem";
-  EXPECT_THAT(std::string(RemoteService::Connect("x:1", missing).status().message()),
+  EXPECT_THAT(std::string(RemoteService::Connect("192.0.2.1:1", missing).status().message()),
               HasSubstr("cannot be read from /nonexistent/ca.pem: No such file or directory; set "
                         "TESSERA_CA_FILE"));
 }

@@ -92,6 +92,9 @@ void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
   }
 }
 
+// Waits until the cluster has options.min_devices healthy devices. Throws NOT_ENOUGH_DEVICES at
+// `until`, with the reasons why other devices are not healthy, and CANCELLED if the caller gives
+// up.
 void AwaitDevices(Session& session, const std::string& address, const ConnectOptions& options,
                   absl::Time until, const Site& site) {
   constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
@@ -112,6 +115,14 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
                            "): the cluster has ", healthy, " healthy devices after ",
                            absl::FormatDuration(options.timeout), ", ", options.min_devices,
                            " were requested", lost);
+    }
+    if (options.on_wait &&
+        !options.on_wait(
+            absl::StrCat("devices of the cluster at ", address, ", which has ", healthy, " of ",
+                         options.min_devices, " that are healthy", lost),
+            until - SteadyNow())) {
+      internal::ThrowError(ErrorKind::kCancelled, site, "Session::Connect(", address,
+                           "): the wait for devices was cancelled");
     }
     absl::SleepFor(std::min(kPollInterval, until - SteadyNow()));
   }
