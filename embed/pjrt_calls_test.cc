@@ -35,8 +35,8 @@ HostCalls& AllCalls() {
 
 void SetCallbacks(HostCallback callback) {
   const auto* extension = static_cast<const Extension*>(Table().extension_start);
-  while (extension->type != kHostCallbackExtension) extension = extension->next;
-  static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
+  while (extension->type != kTesseraExtension) extension = extension->next;
+  static_cast<const TesseraExtension*>(extension)->set_callbacks(
       callback, [](const char* id, bool held) {
         absl::MutexLock lock(&AllCalls().mu);
         AllCalls().holds.push_back(absl::StrCat(id, held ? " held" : " released"));

@@ -287,8 +287,8 @@ class BothModesTest : public PjrtTest, public ::testing::WithParamInterface<bool
 
   static void SetHostCallback() {
     const auto* extension = static_cast<const Extension*>(Table().extension_start);
-    while (extension->type != kHostCallbackExtension) extension = extension->next;
-    static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
+    while (extension->type != kTesseraExtension) extension = extension->next;
+    static_cast<const TesseraExtension*>(extension)->set_callbacks(
         [](const char*, size_t, const HostValue* values, size_t, const HostValue* results, char*,
            size_t) {
           for (int i = 0; i < 2; ++i) {

@@ -151,6 +151,13 @@ GOES_ON = [
     ("the return of a coordinator that is away, in each call of the C++ SDK, within the call's own bound",
      "reconnect", "the call fails with `UNREACHABLE`"),
     ("the queue to have room, in the C++ SDK", "queue_wait", "the call throws `QUEUE_FULL`"),
+    ("a coordinator, and devices, that a program of JAX or the C++ SDK connects to", "connect",
+     "JAX raises a RuntimeError; the SDK throws `UNREACHABLE` or `NOT_ENOUGH_DEVICES`"),
+    ("a device that is away, in `block_until_ready` of what a JAX program has put there", "device_wait",
+     "JAX raises an error with `DEADLINE_EXCEEDED`"),
+    ("the state of a device of JAX", "state_wait", "the state is `unknown`"),
+    ("the coordinator to cancel the runs of `tessera_jax.cancel`", "cancel_all_wait",
+     "it raises a RuntimeError; the cancellations go on"),
 ]
 
 # Bounds that no option sets: the file, and the declaration in it whose value the page shows.
@@ -169,6 +176,10 @@ FIXED = {
     "reconnect": ("client/session.h", "absl::Duration reconnect"),
     "call_timeout": ("client/remote/remote_service.h", "absl::Duration kCallTimeout"),
     "queue_wait": ("client/trace/session.cc", "absl::Duration kMaxQueueWait"),
+    "connect": ("client/session.h", "absl::Duration timeout"),
+    "device_wait": ("client/pjrt/buffer.cc", "absl::Duration kDeviceWaitMax"),
+    "state_wait": ("client/pjrt/tessera_extension.cc", "absl::Duration kStateWait"),
+    "cancel_all_wait": ("client/pjrt/live_runs.cc", "absl::Duration kCancelAllWait"),
 }
 REQUEST_FIELDS = ("timeout", "deadline")
 SECONDS = {"Milliseconds": 0.001, "Seconds": 1, "Minutes": 60, "Hours": 3600}

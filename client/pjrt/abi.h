@@ -606,30 +606,43 @@ struct LayoutsExtension : Extension {
   Error* (*parameter_layouts)(Executable_Layouts_Args*);
 };
 
-// An extension of Tessera, for calls of the host. `id` is the backend_config of the custom call
-// "tessera.host_callback". The caller owns the memory that the pointers point to, and keeps it
-// until the call returns.
-inline constexpr int kHostCallbackExtension = 7471;
+// The extension of Tessera, for its Python package tessera_jax.
+inline constexpr int kTesseraExtension = 7471;
+// An array of a call of the host. The caller owns the memory that the pointers point to, and keeps
+// it until the call returns.
 struct HostValue {
   void* data;  // row-major
   int type;
   const int64_t* dims;
   size_t num_dims;
 };
-// A host function. It writes its results into the memory that `results` gives. If there are no
-// results, it is called for its effects, or to fail. Returns 0 if it succeeds. If it fails, it
-// writes the reason into `error`, as a text that ends with a zero, and returns another value.
+// A host function. `id` is the backend_config of the custom call "tessera.host_callback". The
+// function writes its results into the memory that `results` gives. If there are no results, it is
+// called for its effects, or to fail. Returns 0 if it succeeds. If it fails, it writes the reason
+// into `error`, as a text that ends with a zero, and returns another value.
 using HostCallback = int (*)(const char* id, size_t num_values, const HostValue* values,
                              size_t num_results, const HostValue* results, char* error,
                              size_t error_size);
 // Called when an executable that calls `id` has been made (`held` is true), and when the executable
 // is gone and will not call `id` any more (`held` is false).
 using HoldCallback = void (*)(const char* id, bool held);
-struct HostCallbackExtension : Extension {
+// Returns whether SIGINT is to end what the main thread does, so that the runs that it waits for
+// are cancelled.
+using InterruptFilter = bool (*)();
+struct TesseraExtension : Extension {
   // Sets the functions to call. They may be called on any thread, and a call before a run may
   // overlap with calls after an earlier run. Must be called before a program with calls of the host
   // is compiled.
   void (*set_callbacks)(HostCallback callback, HoldCallback hold);
+  // Lets SIGINT cancel the runs that the main thread waits for, whenever `filter` returns true. It
+  // is called on any thread. Null lets SIGINT cancel nothing.
+  void (*set_interrupt_filter)(InterruptFilter filter);
+  // Cancels all runs of this process that have not ended, and returns their number. If that fails,
+  // writes the reason into `error`, as a text that ends with a zero, and returns -1.
+  int64_t (*cancel_runs)(char* error, size_t error_size);
+  // Writes the state of a device (NameOf in device_states.h) and its reason, as texts that end with
+  // a zero. Waits for the coordinator for at most a second.
+  void (*device_state)(int64_t device, char* state, size_t state_size, char* why, size_t why_size);
 };
 
 // ---- The table. --------------------------------------------------------------------------------

@@ -25,6 +25,11 @@ constexpr int64_t kKeptTwiceBytesMax = 1 << 20;
 // The longest wait of one call to the service. Between calls the waiting thread checks whether the
 // client is being closed.
 constexpr absl::Duration kWaitSlice = absl::Seconds(1);
+// How long the framework waits for a device that is away. The coordinator decides much earlier
+// whether the device is lost, unless its outage_grace_ms is longer.
+constexpr absl::Duration kDeviceWaitMax = absl::Minutes(10);
+// How long a copy waits for the state of its device. If there is no answer, the copy is tried.
+constexpr absl::Duration kDeviceAnswerWait = absl::Seconds(1);
 
 absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, int64_t width) {
   ir::Dims out;
@@ -86,6 +91,7 @@ absl::Status ErrorOfForgottenRun(const Client& client, const RunAndArray& run) {
 }
 
 absl::Status AwaitEndOfRun(const Client& client, const RunAndArray& run) {
+  const MainThreadWait wait;
   while (true) {
     if (client.closing.load()) return absl::CancelledError("the client has been closed");
     const absl::StatusOr<api::Operation> record =
@@ -170,18 +176,24 @@ std::pair<tessera::Array, tessera::Array> ArrayCell::ArraysWithShard(int shard, 
   return out;
 }
 
-void ArrayCell::NoteAssembled(const tessera::Array& array, int ordinal) {
+void ArrayCell::NoteAssembled(const tessera::Array& array, int ordinal, LiveRunRef run) {
   std::optional<ir::Array> bytes;  // destroyed without the lock
   tessera::Array old, old_assembled;
   absl::MutexLock lock(&mu_);
   bytes.swap(bytes_);
   std::swap(old_assembled, assembled_);
+  run.swap(assembled_run_);
   assembled_ = array;
   assembled_ordinal_ = ordinal;
   // Keep the old array beside the new one if other buffers may use it, or if it is small.
   if (array_.valid() && array_.placement().devices.size() == 1 &&
       array_.type().num_bytes() > kKeptTwiceBytesMax)
     std::swap(old, array_);
+}
+
+LiveRunRef ArrayCell::assembled_run() const {
+  absl::MutexLock lock(&mu_);
+  return assembled_run_;
 }
 
 absl::StatusOr<CellShard> Buffer::shard() const {
@@ -259,6 +271,34 @@ std::shared_ptr<Outcome> OutcomeOfRun(Client& client, const tessera::Array& arra
   return outcome;
 }
 
+namespace {
+
+// Returns an outcome that settles when the device may take data, or is lost. The outcome asks the
+// coordinator only when the framework asks for it. A device of this process is never lost.
+std::shared_ptr<Outcome> OutcomeOfDevice(Client& client, const Device& device) {
+  if (client.embedded) return SettledOutcome();
+  auto outcome = std::make_shared<Outcome>();
+  outcome->SetLazyStart([&client, id = device.id, outcome = outcome.get()] {
+    // The code that asks for the outcome holds it, as in SettleAtEndOfRun.
+    auto settler = std::make_shared<Settler>(outcome->shared_from_this());
+    client.waiters.Push(/*size=*/0, [&client, id, settler] {
+      settler->Settle(CatchExceptions(
+          [&] { return client.device_states->AwaitUsable(id, kDeviceWaitMax, client.closing); }));
+    });
+  });
+  return outcome;
+}
+
+// Fails if the device is lost. Asks the coordinator at most once a second.
+absl::Status CheckNotLost(Client& client, const Device& device) {
+  if (client.embedded) return absl::OkStatus();
+  const DeviceState state =
+      client.device_states->Get(device.id, /*max_age=*/absl::Seconds(1), kDeviceAnswerWait);
+  return state.kind == DeviceState::kLost ? DeviceLostError(device.id, state) : absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents, ir::DType dtype,
                                     const ir::Dims& local) {
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
@@ -284,8 +324,9 @@ Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
       return MakeError(ErrorKind::kValueError, "a buffer needs a device or a memory");
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, CopyHostBuffer(*args, *dtype));
     ir::Dims dims = bytes.shape();
-    args->buffer = new Buffer(device, *dtype, std::move(dims),
-                              {std::make_shared<ArrayCell>(std::move(bytes))}, SettledOutcome());
+    args->buffer =
+        new Buffer(device, *dtype, std::move(dims), {std::make_shared<ArrayCell>(std::move(bytes))},
+                   OutcomeOfDevice(*device->client, *device));
     args->done_with_host_buffer = new Event{SettledOutcome()};
     return absl::OkStatus();
   });
@@ -358,6 +399,7 @@ Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
     const absl::StatusOr<CellShard> shard = args->buffer->shard();
     if (shard.ok() && !shard->cell->filled())
       args->buffer->device->client->run_queue.DoWaitingJobs();
+    args->buffer->ready->NoteWait();
     args->event = new Event{args->buffer->ready};
     return absl::OkStatus();
   });
@@ -382,6 +424,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     }
     TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Dims> strides,
                              HostStrides(args->host_layout, buffer));
+    TESSERA_ASSIGN_OR_RETURN(const CellShard shard, buffer.shard());
     TESSERA_ASSIGN_OR_RETURN(const Contents contents, buffer.contents());
     if (contents.bytes) {
       WriteTo(*contents.bytes, strides, args->dst);
@@ -390,10 +433,12 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     }
     Client& client = *buffer.device->client;
     // The framework keeps the buffer until the event is ready.
-    const auto read = [&client, &buffer, contents, strides, dst = args->dst]() -> absl::Status {
+    const auto read = [&client, &buffer, shard, contents, strides,
+                       dst = args->dst]() -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
                                ReadShard(client, contents, buffer.dtype, buffer.dims));
       WriteTo(value, strides, dst);
+      if (shard.cell->run() != nullptr) shard.cell->run()->NoteEnded();
       return absl::OkStatus();
     };
     if (client.embedded && !internal::AsConcrete(contents.array)->may_be_pending()) {
@@ -401,6 +446,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
       return absl::OkStatus();
     }
     auto outcome = std::make_shared<Outcome>();
+    outcome->NoteWait();
     client.waiters.Push(/*size=*/0, [read, settler = std::make_shared<Settler>(outcome)] {
       settler->Settle(CatchExceptions(read));
     });
@@ -411,7 +457,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
 
 // Makes a buffer with the same contents on another device. If the run of the buffer has failed, the
 // copy shares the buffer's cell and so has the same error. Bytes that were never sent stay in this
-// process.
+// process. If the other device is lost, the copy has an error that says so.
 Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Buffer& from = *args->buffer;
@@ -427,15 +473,23 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
     const absl::StatusOr<Contents> contents = shard.contents();
     if (!contents.ok() || !from.ready->status().ok()) return return_copy(shard, from.ready);
     if (contents->bytes)
-      return return_copy({std::make_shared<ArrayCell>(*contents->bytes)}, SettledOutcome());
+      return return_copy({std::make_shared<ArrayCell>(*contents->bytes)},
+                         OutcomeOfDevice(client, *to));
+    if (const absl::Status lost = CheckNotLost(client, *to); !lost.ok()) {
+      auto failed = std::make_shared<ArrayCell>(LiveRunRef());
+      failed->Fail(lost);
+      return return_copy({std::move(failed)}, std::make_shared<Outcome>(lost));
+    }
     if (ReshardMovesShard(*contents, from.dims, {to->id})) {
       const tessera::Array copy =
           client.session->Reshard(contents->array, Mesh{{}, {to->id}}, {}, Site{});
-      return return_copy({std::make_shared<ArrayCell>(copy)}, OutcomeOfRun(client, copy));
+      return return_copy({std::make_shared<ArrayCell>(copy, shard.cell->run())},
+                         OutcomeOfRun(client, copy));
     }
     // The service cannot move one shard of several alone, so its bytes go through this process.
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, *contents, from.dtype, from.dims));
-    return return_copy({std::make_shared<ArrayCell>(std::move(bytes))}, SettledOutcome());
+    return return_copy({std::make_shared<ArrayCell>(std::move(bytes))},
+                       OutcomeOfDevice(client, *to));
   });
 }
 

@@ -14,6 +14,7 @@
 #include "client/array.h"
 #include "client/pjrt/client.h"
 #include "client/pjrt/event.h"
+#include "client/pjrt/live_runs.h"
 
 namespace tessera::pjrt {
 
@@ -33,9 +34,11 @@ class ArrayCell {
  public:
   // Bytes that have not been sent.
   explicit ArrayCell(ir::Array bytes) : filled_(true), bytes_(std::move(bytes)) {}
-  explicit ArrayCell(tessera::Array array) : filled_(true), array_(std::move(array)) {}
-  // An empty cell: the run that fills it has not been requested yet.
-  ArrayCell() = default;
+  // An array that `run` makes, or that is a copy of what `run` makes.
+  ArrayCell(tessera::Array array, LiveRunRef run)
+      : run_(std::move(run)), filled_(true), array_(std::move(array)) {}
+  // An empty cell: `run`, which fills it, has not been requested yet.
+  explicit ArrayCell(LiveRunRef run) : run_(std::move(run)) {}
   ArrayCell(const ArrayCell&) = delete;
   ArrayCell& operator=(const ArrayCell&) = delete;
 
@@ -43,6 +46,8 @@ class ArrayCell {
   void Fill(tessera::Array array) ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   bool filled() const { return filled_.load(std::memory_order_acquire); }
+  // The run that the contents need, or null if there is none.
+  const LiveRunRef& run() const { return run_; }
 
   // Returns the contents of the buffer of shard `ordinal`. Fails with the error of the run, if the
   // run failed before it was accepted. Requires that the cell is filled.
@@ -55,10 +60,14 @@ class ArrayCell {
                                                             int ordinal, bool zero) const
       ABSL_LOCKS_EXCLUDED(mu_);
   // Notes that `array` was assembled from the buffer, so that the buffer is also the shard
-  // `ordinal` of `array`.
-  void NoteAssembled(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
+  // `ordinal` of `array`. `run` is the run that `array` needs, or null.
+  void NoteAssembled(const tessera::Array& array, int ordinal, LiveRunRef run)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the run that the last assembled array needs, or null.
+  LiveRunRef assembled_run() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  const LiveRunRef run_;
   std::atomic<bool> filled_ = false;
   mutable absl::Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
@@ -67,6 +76,7 @@ class ArrayCell {
   // The last array that was assembled from the buffer: from its bytes, or from shards of array_.
   tessera::Array assembled_ ABSL_GUARDED_BY(mu_);
   int assembled_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
+  LiveRunRef assembled_run_ ABSL_GUARDED_BY(mu_);
 };
 
 // One shard of the contents of a cell.

@@ -4,13 +4,16 @@
 #include "client/pjrt/client.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/build.h"
+#include "base/clock.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "client/pjrt/interrupt.h"
 #include "client/pjrt/status.h"
 
 namespace tessera::pjrt {
@@ -19,6 +22,9 @@ namespace {
 // The number of threads that wait for runs and transfers. If there are more runs and transfers,
 // they get a thread when one is free. The number is high because a thread that waits costs little.
 constexpr int kWaitersMax = 32;
+
+// How long a process waits for a cluster to which it could not connect before.
+constexpr absl::Duration kLaterConnectWait = absl::Seconds(5);
 
 std::string TextOf(const NamedValue& value) { return {value.string_value, value.value_size}; }
 
@@ -51,12 +57,45 @@ absl::Status SetOption(ClientOptions* out, std::string_view name, const std::str
                                 "': address, embedded and min_devices are known"));
 }
 
+// Tells the user about a wait for the cluster, and lets Ctrl-C end it.
+class ConnectWait {
+ public:
+  // Returns whether to go on waiting for `what`. After kSilentWait, says on stderr what that is and
+  // how long the wait may take, once for the coordinator and once for the devices.
+  bool GoOn(const std::string& what, absl::Duration left) {
+    if (wait_.interrupted()) return false;
+    const std::string thing = what.substr(0, what.find(','));
+    if (SteadyNow() - began_ < kSilentWait || thing == said_) return true;
+    said_ = thing;
+    std::fprintf(stderr, "tessera: waiting for %s, at most %s more; Ctrl-C ends the wait\n",
+                 what.c_str(), absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))).c_str());
+    std::fflush(stderr);
+    return true;
+  }
+
+ private:
+  static constexpr absl::Duration kSilentWait = absl::Seconds(2);
+  const MainThreadWait wait_;
+  const absl::Time began_ = SteadyNow();
+  std::string said_;
+};
+
+// Connects to the cluster, or starts one in this process. If the program catches the error and
+// looks for devices again, the second attempt waits only for kLaterConnectWait, because the user
+// has already waited.
 std::shared_ptr<Session> OpenSession(const ClientOptions& options) {
+  static std::atomic<bool> has_failed{false};
   if (!options.address.empty()) {
+    ConnectWait wait;
     ConnectOptions connect;
+    if (has_failed.exchange(true)) connect.timeout = kLaterConnectWait;
     connect.min_devices = options.min_devices;
+    connect.on_wait = [&wait](const std::string& what, absl::Duration left) {
+      return wait.GoOn(what, left);
+    };
     std::shared_ptr<Session> session = Session::Connect(options.address, connect, Site{});
     session->RunAhead();
+    has_failed.store(false);
     return session;
   }
   return Session::Embedded({.devices = options.embedded}, Site{});
@@ -141,6 +180,8 @@ Client::Client(std::shared_ptr<Session> opened, bool in_process,
                const std::vector<api::Device>& found)
     : session(std::move(opened)),
       embedded(in_process),
+      live_runs(MakeLiveRuns(session)),
+      device_states(MakeDeviceStates(session)),
       version(absl::StrCat("tessera ", BuildText(ThisBuild()))),
       waiters({.threads = kWaitersMax}) {
   std::map<std::string, int64_t> worker_indices;  // the index of each worker, by its name

@@ -19,8 +19,10 @@
 #include "base/options.h"
 #include "base/sized_pool.h"
 #include "client/pjrt/call_queue.h"
+#include "client/pjrt/device_states.h"
 #include "client/pjrt/event.h"
 #include "client/pjrt/functions.h"
+#include "client/pjrt/live_runs.h"
 #include "client/pjrt/runs.h"
 #include "client/session.h"
 
@@ -89,6 +91,8 @@ struct Client {
   const std::shared_ptr<Session> session;
   const bool embedded;  // true if the cluster is in this process, so that a call has no round trip
   std::atomic<bool> closing{false};
+  const std::shared_ptr<LiveRuns> live_runs;
+  const std::shared_ptr<DeviceStates> device_states;
   std::string version;
   std::deque<Device> device_storage;
   std::vector<Device*> devices;

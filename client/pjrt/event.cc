@@ -38,6 +38,7 @@ void Outcome::Settle(const absl::Status& status) {
     settled_ = true;
     status_ = status;
     callbacks.swap(callbacks_);
+    main_wait_.reset();
   }
   for (const auto& [callback, user_arg] : callbacks) callback(ErrorOf(status), user_arg);
 }
@@ -48,12 +49,18 @@ bool Outcome::AskIfSettled() {
   return settled_;
 }
 
+bool Outcome::settled() const {
+  absl::MutexLock lock(&mu_);
+  return settled_;
+}
+
 absl::Status Outcome::status() const {
   absl::MutexLock lock(&mu_);
   return status_;
 }
 
 absl::Status Outcome::Await() {
+  const MainThreadWait wait;
   Start();
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(&settled_));
@@ -71,6 +78,17 @@ void Outcome::OnSettled(OnReadyCallback callback, void* user_arg) {
     callbacks_.emplace_back(callback, user_arg);
   }
   Start();
+}
+
+void Outcome::NoteWait() {
+  if (!IsMainThread()) return;
+  absl::MutexLock lock(&mu_);
+  if (!settled_ && !main_wait_) main_wait_.emplace();
+}
+
+bool Outcome::MainThreadWaits() const {
+  absl::MutexLock lock(&mu_);
+  return main_wait_.has_value();
 }
 
 std::shared_ptr<Outcome> SettledOutcome() {

@@ -7,6 +7,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "client/pjrt/functions.h"
+#include "client/pjrt/interrupt.h"
 
 namespace tessera::pjrt {
 
@@ -36,6 +38,8 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
   // Returns whether the outcome is settled. Counts as asking for the outcome, so it may start
   // whatever settles the outcome.
   bool AskIfSettled() ABSL_LOCKS_EXCLUDED(mu_);
+  // Like AskIfSettled, but does not count as asking.
+  bool settled() const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the final status, or OK while the outcome is not settled.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the outcome is settled. The wait has no bound of its own: whatever settles the
@@ -43,6 +47,12 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
   absl::Status Await() ABSL_LOCKS_EXCLUDED(mu_);
   // Calls the callback once the outcome is settled; see above for the thread.
   void OnSettled(OnReadyCallback callback, void* user_arg) ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes that the framework is about to wait for the outcome. On the main thread this is a
+  // MainThreadWait until the outcome is settled. A callback alone is no sign of a wait, because JAX
+  // registers one for each run.
+  void NoteWait() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether NoteWait was called on the main thread, and the outcome is not settled.
+  bool MainThreadWaits() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
@@ -53,6 +63,7 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
   bool settled_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<OnReadyCallback, void*>> callbacks_ ABSL_GUARDED_BY(mu_);
+  std::optional<MainThreadWait> main_wait_ ABSL_GUARDED_BY(mu_);  // until the outcome is settled
 };
 
 // Returns an outcome that is settled with OK.

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "client/pjrt/buffer.h"
 #include "client/pjrt/executable.h"
+#include "client/pjrt/live_runs.h"
 #include "client/pjrt/make_calls.h"
 #include "client/pjrt/status.h"
 #include "client/trace/trace.h"
@@ -98,6 +99,7 @@ absl::StatusOr<tessera::Array> Assemble(const CompiledProgram& compiled, Argumen
   const Mesh mesh{to.mesh, to.devices};
   Session& session = *compiled.client->session;
   tessera::Array array;
+  LiveRunRef needed;  // the run that the array is made from on the devices
   if (boundary.local_shape != boundary.spec.shape) {
     ir::Array whole(boundary.spec.dtype, boundary.spec.shape);
     const std::vector<int> distinct = api::OrdinalsOfDistinctShards(placement, boundary.spec.shape);
@@ -111,12 +113,13 @@ absl::StatusOr<tessera::Array> Assemble(const CompiledProgram& compiled, Argumen
   } else if (!contents[0].bytes &&
              ReshardMovesShard(contents[0], boundary.local_shape, placement.devices)) {
     array = session.Reshard(contents[0].array, mesh, to.spec, Site{});
+    needed = shards[0].cell->run();
   } else {
     TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, ReadBytes(compiled, contents[0], boundary));
     array = session.Put(whole, mesh, to.spec, Site{});
   }
   for (size_t k = 0; !boundary.other_placement && k < shards.size(); ++k)
-    shards[k].cell->NoteAssembled(array, boundary.ordinals[k]);
+    shards[k].cell->NoteAssembled(array, boundary.ordinals[k], needed);
   return array;
 }
 
@@ -126,6 +129,7 @@ struct PendingCall {
   // The shards of the arguments: the shards of the first argument on each device, then the shards
   // of the next argument, and so on.
   absl::InlinedVector<CellShard, 4> args = {};
+  LiveRunRef run = {};  // the run of the call; set before anything is requested
   // By argument, whether it is donated. Empty if no argument is donated.
   std::vector<bool> donated = {};
   // The cells, by result. The cell of a token is null. Other cells may be null until the run has
@@ -223,11 +227,32 @@ void MakeResultBuffers(const PendingCall& call, LoadedExecutable_Execute_Args* a
     args->device_complete_events[k] = new Event{call.outcome};
 }
 
+// Adds the run of the call to the live runs of the client. A run that calls the host is never
+// cancelled because its results were dropped, since its calls are wanted.
+void AddLiveRun(PendingCall& call) {
+  const CompiledProgram& compiled = *call.compiled;
+  std::vector<LiveRunRef> makers;
+  // The shards of an argument, and the results of a run, are often neighbours.
+  const auto add_maker = [&makers](LiveRunRef run) {
+    if (run != nullptr && (makers.empty() || makers.back() != run))
+      makers.push_back(std::move(run));
+  };
+  const ArrayCell* last = nullptr;
+  for (const CellShard& shard : call.args) {
+    if (shard.cell == nullptr || shard.cell.get() == last) continue;
+    last = shard.cell.get();
+    add_maker(last->run());
+    add_maker(last->assembled_run());
+  }
+  call.run = compiled.client->live_runs->Add(std::move(makers));
+  if (compiled.sent.prints || !compiled.calls_before_run.empty()) call.run->Detach();
+}
+
 // Makes the cells of the results that have none.
 void MakeMissingCells(PendingCall& call) {
   for (size_t i = 0; i < call.results.size(); ++i)
     if (!call.results[i] && !call.compiled->out[i].is_token)
-      call.results[i] = std::make_shared<ArrayCell>();
+      call.results[i] = std::make_shared<ArrayCell>(call.run);
 }
 
 // Requests the run, and fills the cells of the results. Sets `first_result` to an array that the
@@ -267,6 +292,7 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first_result) {
       client.session->Run(*compiled.executable, arrays, std::move(donate), Site{});
   // All results of a run are ready at the same time, so the first one stands for all.
   if (!results.empty()) *first_result = results.front();
+  call.run->NoteAccepted(results.empty() ? 0 : internal::AsConcrete(results.front())->operation);
   if (compiled.sent.prints) {
     const auto first_printed = results.end() - compiled.sent.num_printed;
     const std::vector<tessera::Array> record(first_printed, results.end());
@@ -274,7 +300,7 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first_result) {
     // A run that drops calls fails, so its results must not be used before that is known. The check
     // is made here and not on the thread for calls, because a call may itself request such a run.
     TESSERA_RETURN_IF_ERROR(CheckNoCallDropped(compiled, record));
-    MakeCallsAfterRun(call.compiled, record, call.outcome);
+    MakeCallsAfterRun(call.compiled, record, call.run, call.outcome);
     // If a nested call returned something that the program needed, the results are wrong. That is
     // known only once all calls have been made, so wait for them.
     if (!compiled.nested_calls.empty()) TESSERA_RETURN_IF_ERROR(call.outcome->Await());
@@ -286,7 +312,7 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first_result) {
     if (cell) {
       cell->Fill(std::move(*result++));
     } else {
-      cell = std::make_shared<ArrayCell>(std::move(*result++));
+      cell = std::make_shared<ArrayCell>(std::move(*result++), call.run);
     }
   }
   return absl::OkStatus();
@@ -300,10 +326,19 @@ struct RequestedRun {
 // result is first used.
 RequestedRun RequestRun(PendingCall& call) {
   RequestedRun out;
-  out.status = call.compiled->client->closing.load()
-                   ? absl::CancelledError("the client has been closed")
-                   : CatchExceptions([&] { return TryRequestRun(call, &out.first_result); });
-  if (!out.status.ok()) MakeMissingCells(call);
+  if (call.compiled->client->closing.load()) {
+    out.status = absl::CancelledError("the client has been closed");
+  } else if (call.run->IsCancelled()) {
+    out.status = MakeError(ErrorKind::kCancelled,
+                           absl::StrCat(call.compiled->executable->name,
+                                        " was cancelled before it was sent to the coordinator"));
+  } else {
+    out.status = CatchExceptions([&] { return TryRequestRun(call, &out.first_result); });
+  }
+  if (!out.status.ok()) {
+    call.run->NoteEnded();
+    MakeMissingCells(call);
+  }
   for (size_t i = 0; !out.status.ok() && i < call.results.size(); ++i)
     if (call.results[i]) call.results[i]->Fail(out.status);
   return out;
@@ -319,6 +354,7 @@ void RequestRunNow(PendingCall& call) {
   } else {
     call.run_outcome = std::make_shared<Outcome>(requested.status);
   }
+  call.run->SetOutcome(call.run_outcome);
   if (!call.outcome) call.outcome = call.run_outcome;
   // If the run was requested and calls the host, MakeCallsAfterRun settles the outcome of the call.
   if (!requested.status.ok()) call.outcome->Settle(requested.status);
@@ -359,6 +395,7 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
     }
     PendingCall call{args->executable->compiled};
     TESSERA_RETURN_IF_ERROR(CollectArguments(compiled, args, &call));
+    AddLiveRun(call);
     Client& client = *compiled.client;
     // On an embedded cluster requesting a run costs no more than handing it to another thread. A
     // program that calls the host is run here because the calls' results are waited for, and
@@ -370,6 +407,7 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
       return absl::OkStatus();
     }
     call.run_outcome = call.outcome = std::make_shared<Outcome>();
+    call.run->SetOutcome(call.run_outcome);
     MakeMissingCells(call);
     MakeResultBuffers(call, args);
     client.run_queue.Push(

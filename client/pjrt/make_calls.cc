@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "client/pjrt/buffer.h"
 #include "client/pjrt/host_callbacks.h"
+#include "client/pjrt/live_runs.h"
 #include "client/pjrt/status.h"
 #include "client/trace/prints.h"
 #include "client/trace/trace.h"
@@ -82,6 +83,8 @@ absl::Status MakeCalls(const CompiledProgram& compiled, const std::vector<tesser
 
 }  // namespace
 
+// Runs, for each call, the part of the program that computes the operands, reads them, and calls
+// the host. The live run of such a part lets Ctrl-C cancel it while its results are read.
 absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
     const CompiledProgram& compiled, absl::Span<const tessera::Array> args) {
   Client& client = *compiled.client;
@@ -94,6 +97,9 @@ absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
     // devices all the same.
     const std::vector<tessera::Array> operands =
         client.session->Run(*call.executable, call_args, {}, Site{});
+    const LiveRunRef run = client.live_runs->Add({});
+    run->Detach();
+    run->NoteAccepted(operands.empty() ? 0 : internal::AsConcrete(operands.front())->operation);
     TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> values, ReadAll(client, operands));
     std::vector<ir::Array> results = ZerosOf(call.results);
     TESSERA_RETURN_IF_ERROR(CallHost(call.name, values, absl::MakeSpan(results)));
@@ -114,16 +120,18 @@ absl::Status CheckNoCallDropped(const CompiledProgram& compiled,
 }
 
 void MakeCallsAfterRun(std::shared_ptr<const CompiledProgram> compiled,
-                       std::vector<tessera::Array> arrays, std::shared_ptr<Outcome> outcome) {
+                       std::vector<tessera::Array> arrays, LiveRunRef run,
+                       std::shared_ptr<Outcome> outcome) {
   CallQueue& queue = compiled->client->call_queue;
   auto settler = std::make_shared<Settler>(std::move(outcome));
-  queue.Push([compiled = std::move(compiled), arrays = std::move(arrays),
+  queue.Push([compiled = std::move(compiled), arrays = std::move(arrays), run = std::move(run),
               settler = std::move(settler)]() mutable {
     const absl::Status status = CatchExceptions([&] { return MakeCalls(*compiled, arrays); });
     // Release the program and the arrays before the outcome is settled. After that the framework's
     // process may be ending, and must not be called any more.
     compiled.reset();
     arrays.clear();
+    run.reset();
     settler->Settle(status);
   });
 }

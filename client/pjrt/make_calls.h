@@ -13,6 +13,7 @@
 #include "client/array.h"
 #include "client/pjrt/event.h"
 #include "client/pjrt/executable.h"
+#include "client/pjrt/live_runs.h"
 
 namespace tessera::pjrt {
 
@@ -28,9 +29,10 @@ absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
 absl::Status CheckNoCallDropped(const CompiledProgram& compiled,
                                 absl::Span<const tessera::Array> arrays);
 
-// Reads the record `arrays` once its run has ended, and makes the calls that it lists, on the
-// client's thread for calls. Settles `outcome` when all calls have returned.
+// Reads the record `arrays` once `run`, which makes it, has ended, and makes the calls that it
+// lists, on the client's thread for calls. Settles `outcome` when all calls have returned.
 void MakeCallsAfterRun(std::shared_ptr<const CompiledProgram> compiled,
-                       std::vector<tessera::Array> arrays, std::shared_ptr<Outcome> outcome);
+                       std::vector<tessera::Array> arrays, LiveRunRef run,
+                       std::shared_ptr<Outcome> outcome);
 
 }  // namespace tessera::pjrt

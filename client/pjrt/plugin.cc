@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "client/pjrt/executable.h"
-#include "client/pjrt/host_callbacks.h"
 #include "client/pjrt/layouts_extension.h"
 #include "client/pjrt/status.h"
+#include "client/pjrt/tessera_extension.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -15,13 +15,10 @@ Error* Absent(Header*) {
                            "Tessera's plugin does not implement this function of PJRT"));
 }
 
-HostCallbackExtension host_callback_extension = {
-    {sizeof(HostCallbackExtension), kHostCallbackExtension, nullptr},
-    SetHostCallbacks,
-};
+TesseraExtension tessera_extension = kTessera;
 LayoutsExtension layouts_extension = [] {
   LayoutsExtension extension = kLayouts;
-  extension.next = &host_callback_extension;
+  extension.next = &tessera_extension;
   return extension;
 }();
 ShardingsExtension shardings_extension = {

@@ -7,6 +7,7 @@
 
 #include "base/spinner.h"
 #include "base/thread_name.h"
+#include "client/pjrt/interrupt.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -38,6 +39,7 @@ void RunQueue::Push(Job job) {
     if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
   }
   if (num_waiting <= kWaitingMax) return;
+  const MainThreadWait wait;
   const auto has_room = [this] {
     return num_waiting_.load(std::memory_order_relaxed) <= kWaitingMax / 2;
   };
@@ -67,6 +69,7 @@ bool RunQueue::DoNextJob() {
 }
 
 void RunQueue::DoWaitingJobs() {
+  const MainThreadWait wait;
   while (DoNextJob()) {
   }
 }

@@ -25,11 +25,14 @@ constexpr ErrorFunctions kFunctions = {
 
 }  // namespace
 
+std::string MessageOf(const absl::Status& status) {
+  const std::string_view reason = ReasonOf(status);
+  return absl::StrCat(ToAbsl(reason), reason.empty() ? "" : ": ", status.message());
+}
+
 Error* ErrorOf(const absl::Status& status) {
   if (status.ok()) return nullptr;
-  const std::string_view reason = ReasonOf(status);
-  return new Error{&kFunctions, status,
-                   absl::StrCat(ToAbsl(reason), reason.empty() ? "" : ": ", status.message())};
+  return new Error{&kFunctions, status, MessageOf(status)};
 }
 
 absl::Status CatchExceptions(absl::Status (*f)(void*), void* context) {

@@ -29,6 +29,9 @@ struct Error {
   std::string message;  // "VALUE_ERROR: ...": the reason, which tells tools what to do
 };
 
+// Returns the message of a status behind its reason: "VALUE_ERROR: ...".
+std::string MessageOf(const absl::Status& status);
+
 // Returns an error with the status, or null if the status is OK.
 Error* ErrorOf(const absl::Status& status);
 
