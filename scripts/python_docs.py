@@ -64,14 +64,15 @@ PACKAGES = (
     Package(
         "tessera_jax", "client/python/tessera_jax/tessera_jax", "docs/python_jax.md",
         "For people who run JAX programs on a cluster without changing them: every public name of the package "
-        "`tessera_jax`. A program needs none of these names to run; they show the plan of a program, and register the "
-        "plugin by hand. [jax.md](jax.md) says how to install the plugin, which environment variables it reads, and "
+        "`tessera_jax`. A program needs none of these names to run; they show the plan of a program, cancel runs, and "
+        "register the plugin by hand. [jax.md](jax.md) says how to install the plugin, which environment variables it reads, and "
         "what differs from JAX's own devices.",
         (
             ("See the plan", ("explain", "visualize", "visualize_svg")),
+            ("End runs", ("cancel",)),
             ("Register the plugin", ("initialize", "is_configured", "library_path")),
         ),
-        ("explain", "visualize")),
+        ("cancel", "explain", "visualize")),
 )
 
 

@@ -207,6 +207,16 @@ def test_the_examples_of_the_plugin_work(cluster, tmp_path):
 
 # ---- The variables of docs/jax.md. ----
 
+def load_variables():
+    """Returns the module with the table of variables. The package itself needs more modules than are installed here."""
+    path = ROOT / "client/python/tessera_jax/tessera_jax/variables.py"
+    spec = importlib.util.spec_from_file_location("variables", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+VARIABLES = load_variables()
 # The code that runs in the process of a JAX program: the plugin, the package, the session, and the embedded cluster.
 SOURCES = ("client/pjrt/*.cc", "client/pjrt/*.h", "client/python/tessera_jax/**/*.py", "client/trace/session.cc",
            "embed/embed.cc")
@@ -219,17 +229,49 @@ def variables_in(text):
     return set(re.findall(r"""["'](TESSERA_[A-Z0-9_]+)["']""", text))
 
 
-def test_the_page_has_a_row_for_every_variable():
+def test_the_table_has_a_row_for_every_variable():
     read = set()
     for pattern in SOURCES:
         paths = list(ROOT.glob(pattern))
         assert paths, pattern
         read = read.union(*(variables_in(path.read_text(encoding="utf-8")) for path in paths))
+    assert sorted(VARIABLES.OF_JAX) == sorted(read - set(NOT_OF_JAX))
+    assert set(NOT_OF_JAX) <= read, "a variable that is left out is no longer read"
+
+
+def test_the_page_has_the_table():
     page = (ROOT / "docs/jax.md").read_text(encoding="utf-8")
     section = page.partition("\n## Environment variables\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    assert sorted(rows) == sorted(read - set(NOT_OF_JAX))
-    assert set(NOT_OF_JAX) <= read, "a variable that is left out is no longer read"
+    assert VARIABLES.markdown() in section
+
+
+def test_the_variables_of_other_programs_are_known():
+    """None of them is to be taken for a mistake."""
+    page = (ROOT / "docs/env.md").read_text(encoding="utf-8")
+    read = set(re.findall(r"^\| `(TESSERA_\w+)` \|", page, re.MULTILINE))
+    assert len(read) > 50
+    mentioned = set()
+    for folder in ("base", "bench", "client", "deploy", "embed", "ir", "scripts", "server", "tests", "worker", ".ci"):
+        for path in (ROOT / folder).rglob("*"):
+            if {"tessera_jax", "golden", "fuzz", "stablehlo"} & set(path.parts) or not path.is_file():
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+            mentioned.update(re.findall(r"\bTESSERA_[A-Z0-9_]+", text))
+            if path.suffix in (".py", ".cc", ".h"):
+                read.update(re.findall(r"""(?:getenv\(|environ\[|environ\.(?:get|pop)\(|Env\(\)\(|\bOpen\()"""
+                                       r"""["'](TESSERA_[A-Z0-9_]+)""", text))
+    assert sorted(read - VARIABLES.KNOWN) == []
+    # The others are read by shells, or in ways that the expression above does not find.
+    assert sorted(VARIABLES.KNOWN - read - mentioned) == []
+
+
+def test_misspelt_variables_are_found_with_the_nearest_name():
+    found = VARIABLES.unknown([
+        "TESSERA_ADRESS", "TESSERA_ADDRESS", "TESSERA_LOG_LEVELS", "TESSERA_CA", "TESSERA_QUITE_DIFFERENT", "TESSERA",
+        "PATH", "tessera_address", "TESSERA_SERVICE_HOST", "TESSERA_SERVICE_PORT_GRPC", "TESSERA_PORT",
+        "TESSERA_COORDINATOR_PORT_8470_TCP_ADDR"])
+    assert found == [("TESSERA_ADRESS", "TESSERA_ADDRESS"), ("TESSERA_CA", "TESSERA_CA_FILE"),
+                     ("TESSERA_LOG_LEVELS", "TESSERA_LOG_LEVEL"), ("TESSERA_QUITE_DIFFERENT", None)]
 
 
 def test_variables_are_told_from_macros():

@@ -22,37 +22,15 @@ import weakref
 import ml_dtypes
 import numpy as np
 
+from tessera_jax import library
+
 _TARGET = "tessera.host_callback"
-_EXTENSION = 7471  # see client/pjrt/abi.h, which also defines the structs below
 # NumPy's dtypes, by the numbers of PJRT's element types.
 _DTYPES = {1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16, 8: np.uint32,
            9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64, 13: ml_dtypes.bfloat16, 14: np.complex64,
            15: np.complex128, 16: ml_dtypes.float8_e5m2, 17: ml_dtypes.float8_e4m3fn,
            18: ml_dtypes.float8_e4m3b11fnuz, 19: ml_dtypes.float8_e5m2fnuz, 20: ml_dtypes.float8_e4m3fnuz,
            21: ml_dtypes.int4, 22: ml_dtypes.uint4}
-
-
-class _HostValue(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int), ("dims", ctypes.POINTER(ctypes.c_int64)),
-                ("num_dims", ctypes.c_size_t)]
-
-
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_HostValue),
-                             ctypes.c_size_t, ctypes.POINTER(_HostValue), ctypes.c_void_p, ctypes.c_size_t)
-_HOLD = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_bool)
-
-
-class _Extension(ctypes.Structure):
-    pass
-
-
-_Extension._fields_ = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.POINTER(_Extension)),
-                       # Only the extension of Tessera has this last field.
-                       ("set_callbacks", ctypes.CFUNCTYPE(None, _CALLBACK, _HOLD))]
-
-
-class _Api(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("extensions", ctypes.POINTER(_Extension))]
 
 
 class _Function:
@@ -94,7 +72,7 @@ def _write(number, array, result):
     ctypes.memmove(result.data, array.ctypes.data, array.nbytes)
 
 
-@_CALLBACK
+@library.CALLBACK
 def _call(name, num_values, values, num_results, results, error, error_size):
     function = None
     try:
@@ -119,7 +97,7 @@ def _call(name, num_values, values, num_results, results, error, error_size):
         return 1
 
 
-@_HOLD
+@library.HOLD
 def _hold(name, held):
     key = name.decode()
     if held:
@@ -131,17 +109,9 @@ def _hold(name, held):
             del _held[key]
 
 
-def install(library_path: str, platform: str) -> None:
+def install(plugin: library.Library, platform: str) -> None:
     """Makes the plugin call the functions in this module, and makes JAX write such calls for `platform`."""
-    library = ctypes.CDLL(library_path)
-    library.GetPjrtApi.restype = ctypes.POINTER(_Api)
-    extension = library.GetPjrtApi().contents.extensions
-    while extension and extension.contents.type != _EXTENSION:
-        extension = extension.contents.next
-    if not extension:
-        raise ImportError(f"{library_path} has another version than this package, tessera_jax: "
-                          "install both from the same build")
-    extension.contents.set_callbacks(_call, _hold)
+    plugin.set_callbacks(_call, _hold)
 
     import jax
     from jax._src import callback as jax_callback
@@ -153,7 +123,7 @@ def install(library_path: str, platform: str) -> None:
             jax.effects_barrier()  # waits for calls that are still to be made
         except jax.errors.JaxRuntimeError:
             pass  # JAX itself waits again after this function, and reports the error
-        extension.contents.set_callbacks(_CALLBACK(), _HOLD())
+        plugin.set_callbacks(library.CALLBACK(), library.HOLD())
 
     emit_on_other_platforms = jax_callback.emit_python_callback
 
