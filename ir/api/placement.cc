@@ -3,6 +3,7 @@
 // the array lies on which device.
 #include "ir/api/placement.h"
 
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -97,17 +98,26 @@ ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t 
   return starts;
 }
 
-std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape) {
+std::vector<int> FirstReplicas(const Placement& placement, const ir::Dims& shape) {
   // Compares the coordinates along the axes that shard a dim and not the start indices, since the
   // shards of an empty dim all start at 0.
-  std::set<std::vector<int64_t>> seen;
-  std::vector<int> ordinals;
+  std::map<std::vector<int64_t>, int> first_of_shard;
+  std::vector<int> first;
   for (int64_t k = 0; k < placement.mesh.num_devices(); ++k) {
-    std::vector<int64_t> block;
+    std::vector<int64_t> shard;
     for (size_t d = 0; d < shape.size(); ++d)
-      block.push_back(placement.mesh.IndexAlong(k, AxesOf(placement.spec, d)));
-    if (seen.insert(std::move(block)).second) ordinals.push_back(static_cast<int>(k));
+      shard.push_back(placement.mesh.IndexAlong(k, AxesOf(placement.spec, d)));
+    shard.push_back(placement.mesh.IndexAlong(k, placement.spec.unreduced));
+    first.push_back(first_of_shard.emplace(std::move(shard), static_cast<int>(k)).first->second);
   }
+  return first;
+}
+
+std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape) {
+  const std::vector<int> first = FirstReplicas(placement, shape);
+  std::vector<int> ordinals;
+  for (size_t k = 0; k < first.size(); ++k)
+    if (first[k] == static_cast<int>(k)) ordinals.push_back(first[k]);
   return ordinals;
 }
 

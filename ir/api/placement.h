@@ -20,6 +20,9 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape);
 ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape);
 // Returns the start indices of the shard of mesh device `ordinal`.
 ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal);
+// Returns for each ordinal the first ordinal with the same shard: the same block of the array and,
+// if the array is a pending sum, the same term.
+std::vector<int> FirstReplicas(const Placement& placement, const ir::Dims& shape);
 // Returns one ordinal for each distinct shard, ascending.
 // Requires: the array is not a pending sum.
 std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape);

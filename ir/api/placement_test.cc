@@ -48,6 +48,22 @@ TEST(PlacementTest, ReplicasAreOneBlock) {
   EXPECT_EQ(OrdinalsOfDistinctShards(PlacementOf({}), {12}), (std::vector<int>{0}));
 }
 
+TEST(PlacementTest, ReplicasHaveTheSameFirstDevice) {
+  EXPECT_THAT(FirstReplicas(PlacementOf({{"x"}}), {12}), ElementsAre(0, 0, 0, 3, 3, 3));
+  EXPECT_THAT(FirstReplicas(PlacementOf({{}, {"y"}}), {12, 6}), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(FirstReplicas(PlacementOf({{"y"}, {"x"}}), {12, 6}), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(FirstReplicas(PlacementOf({}), {12}), ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(FirstReplicas(PlacementOf({{"x"}}), {0}), ElementsAre(0, 0, 0, 3, 3, 3));
+}
+
+TEST(PlacementTest, TermsOfASumAreNoReplicasOfEachOther) {
+  Placement sum = PlacementOf({});
+  sum.spec.unreduced = {"x"};
+  EXPECT_THAT(FirstReplicas(sum, {12}), ElementsAre(0, 0, 0, 3, 3, 3));
+  sum.spec.unreduced = {"x", "y"};
+  EXPECT_THAT(FirstReplicas(sum, {12}), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
 TEST(PlacementTest, SmallResultsComeWithTheEndOfARun) {
   const auto of = [](int64_t bytes) { return ArraySpec{ir::DType::kU8, {bytes}, PlacementOf({})}; };
   const ArraySpec scalar = of(4), kilo = of(1 << 10), more = of((1 << 10) + 1), big = of(64 << 10);
