@@ -61,6 +61,14 @@ REPAIRS = [
     # A repeated call makes nothing new after a restart either.
     ("request-log-after-restart", "restore.cc", "s_.answers.Restore(key->id, std::move(restored));",
      ""),
+    # An array of which living executors hold every shard is not lost with another executor.
+    ("replicas-are-kept", "holders.cc",
+     "return missing.empty() ? absl::OkStatus() : errors.Of(a, missing, devices);",
+     "return errors.Of(a, missing, devices);"),
+    # A run gets copies of the shards that its devices have lost.
+    ("lost-arguments-copied", "operations.cc",
+     'if (program != nullptr && !HasArguments(*op.run(), op, /*executor=*/""))\n    return CopyLostArguments(op);',
+     ""),
 ]
 
 # Other rules, in the same form.
@@ -128,6 +136,9 @@ RULES = [
      "for (uint64_t op : catalogue_.MarkUnloaded(name)) TryStart(op);", ""),
     ("not-sent-again", "restore.cc", "    Resend(id, x.name);\n", ""),
     ("gang-not-completed", "restore.cc", "if (!op.ended()) Resend(op.id, name);", "{}"),
+    ("replica-not-read", "holders.cc", "if (presence[best[first[k]]] > presence[k]) k = best[first[k]];",
+     "k += 0;"),
+    ("reads-stay-where-lost", "workers.cc", "for (uint64_t id : kept) UseOtherHolders(id, name);", ""),
     ("orphans-kept", "restore.cc",
      "if (!unknown.empty()) Send(x, api::DeleteBuffers{",
      "if (false) Send(x, api::DeleteBuffers{"),

@@ -214,6 +214,9 @@ TicketedArray Coordinator::MakeTickets(const ArrayInfo& info, const std::vector<
   t.expires = expires;
   for (int k : ordinals) {
     const ArrayInfo::Shard& shard = info.shards[k];
+    // The device has been lost during the upload. Others get the same shard, so that it need not be
+    // written.
+    if (access == Access::kWrite && shard.incarnation == 0) continue;
     t.incarnation = shard.incarnation;
     t.device = shard.device;
     const std::string key = api::TicketKeyFor(ticket_key_, shard.executor, shard.incarnation);

@@ -27,7 +27,7 @@ TESSERA_FIELDS(s::Session, state::Session, tenant, display_name, own, lease)
 // The members spec, state and holders are converted by hand.
 TESSERA_FIELDS(s::ArrayRecord, state::Array, tenant, session, error, deleted, donated_to)
 TESSERA_FIELDS(s::Run, state::Run, executable, donate, originals)
-TESSERA_FIELDS(s::Save, state::FileWork, path, overwrite, arrays)
+TESSERA_FIELDS(s::Save, state::FileWork, path, overwrite, arrays, ordinals)
 TESSERA_FIELDS(s::Load, state::FileWork, path, arrays)
 // The members client_session_id, kind, state, work and outstanding are converted by hand. Times are
 // stored as times of the wall clock, because each life has a clock of its own.

@@ -243,8 +243,9 @@ TEST(Rows, EveryKindOfWorkSurvivesARoundTrip) {
   RoundTrip(AnOperation(scheduler::Transfer{}));
   const auto save = std::get<scheduler::Save>(
       std::get<scheduler::Operation>(
-          RoundTrip(AnOperation(scheduler::Save{"a/f", true, arrays})).record)
+          RoundTrip(AnOperation(scheduler::Save{"a/f", true, arrays, {1, 0}})).record)
           .work);
+  EXPECT_THAT(save.ordinals, ::testing::ElementsAre(1, 0));
   EXPECT_EQ(save.path, "a/f");
   EXPECT_TRUE(save.overwrite);
   EXPECT_EQ(save.arrays, arrays);

@@ -37,7 +37,7 @@ void FillArray(const ArrayInfo& info, v1::Array* out) {
   out->set_session(info.session);
   const ir::Dims local = api::LocalShape(info.spec->placement, info.spec->shape);
   out->set_bytes(ir::MakeType(info.spec->dtype, local).num_bytes() *
-                 static_cast<int64_t>(info.spec->placement.devices.size()));
+                 static_cast<int64_t>(info.num_held));
 }
 
 // Returns the value in a WriteArray request. Returns an error if its size is not that of `spec`, or

@@ -1,12 +1,13 @@
 // Arrays: creation, writes, reads, loss and deletion. Requests of clients create, read and delete
 // arrays; operations.cc calls this file to schedule, finish and fail the results of operations, and
-// workers.cc when arrays are lost.
+// workers.cc when arrays are lost. holders.cc says which devices hold a shard.
 #include <algorithm>
 
 #include "base/log.h"
 #include "base/words.h"
 #include "ir/api/placement.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/replicas.h"
 
 namespace tessera::server::scheduler {
 
@@ -49,7 +50,9 @@ void Machine::AnswerTimeout(const ArrayWait& wait, uint64_t request) {
 
 void Machine::AnswerTimeout(const ReadWait& wait, uint64_t request) {
   if (const ArrayRecord* const a = catalogue_.FindArray(wait.array); a != nullptr)
-    if (const Executor& x = cluster_.ExecutorOf(a->spec->placement.devices[wait.ordinal]); x.away)
+    if (const Executor& x =
+            cluster_.ExecutorOf(a->spec->placement.devices[SourcesOf(*a)[wait.ordinal]]);
+        x.away)
       return Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
                                    cluster_.DescribeFirstLost({x.name}),
                                    ", and was not back within the timeout; ask again"));
@@ -130,6 +133,9 @@ void Machine::SetHolders(ArrayRecord& array) {
     array.holders[d] = cluster_.ExecutorOf(d).info.incarnation;
 }
 
+// Describes an array for clients and for the makers of tickets. The shards of an array that is
+// ready are listed with the devices from which to read them (SourcesOf). Until then each shard is
+// listed with its own device, to which it is written.
 ArrayInfo Machine::ArrayInfoOf(uint64_t id) {
   const ArrayRecord& a = catalogue_.array(id);
   ArrayInfo info;
@@ -139,10 +145,14 @@ ArrayInfo Machine::ArrayInfoOf(uint64_t id) {
   constexpr State kStates[] = {State::kPending, State::kPending, State::kPending,
                                State::kReady,   State::kFailed,  State::kLost};
   info.state = kStates[static_cast<int>(a.state)];
-  for (int64_t d : a.spec->placement.devices) {
+  info.num_held = NumHeld(a);
+  std::vector<int> sources;
+  if (a.state == ArrayState::kReady) sources = SourcesOf(a);
+  for (size_t k = 0; k < a.spec->placement.devices.size(); ++k) {
+    const int64_t d = a.spec->placement.devices[sources.empty() ? k : sources[k]];
     const Executor& x = cluster_.ExecutorOf(d);
     const auto holder = a.holders.find(d);
-    if (a.unwritten.count(d) > 0) info.unwritten.push_back(static_cast<int>(info.shards.size()));
+    if (a.unwritten.count(d) > 0) info.unwritten.push_back(static_cast<int>(k));
     info.shards.push_back({.executor = x.name,
                            .endpoint = x.info.data_endpoint,
                            .incarnation = holder == a.holders.end() ? 0 : holder->second,
@@ -307,9 +317,10 @@ void Machine::On(const ReadShard& e) {
 
 void Machine::TrySendRead(uint64_t request, const ArrayRecord& array) {
   ReadWait& wait = *WaitOf<ReadWait>(request);
-  const int64_t device = array.spec->placement.devices[wait.ordinal];
+  const int64_t device = array.spec->placement.devices[SourcesOf(array)[wait.ordinal]];
+  // While all executors that have the shard are away, the read waits for RetryBlocked.
+  if (PresenceOn(array, device) != Presence::kAlive) return;
   const Executor& x = cluster_.ExecutorOf(device);
-  if (!x.alive()) return;  // The executor is away. RetryBlocked sends the read when it is back.
   wait.executor = x.name;
   Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local_index});
 }

@@ -7,6 +7,9 @@
 //   executable still exists.
 // - An array's `unscheduled_readers` and `readers` are ids of operations in Order (order.h) that
 //   have not ended.
+// - While an array is scheduled, written or ready, its holders are processes that are alive or
+// away.
+//   Each of its shards has one.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -37,11 +40,13 @@ struct ArrayRecord {
   std::string tenant;
   uint64_t session = 0;  // key of the session in Ownership; the session may have ended
   ArrayState state = ArrayState::kWriting;
-  // The reason for kFailed and kLost. All arrays that were lost with one executor share one error,
-  // which names none of them: "lost with its shards on ...". Machine::ErrorOf makes a sentence
-  // about one array of it.
+  // The reason for kFailed and kLost. Arrays that were lost with the same shards of one executor
+  // share one error, which names none of them: "lost with its shards on ...". Machine::ErrorOf
+  // makes a sentence about one array of it.
   absl::Status error;
-  IdMap<uint64_t> holders;      // device id -> incarnation of its executor, set once scheduled
+  // Device id -> incarnation of its executor, set once scheduled. A device that has lost its shard
+  // is no holder any more.
+  IdMap<uint64_t> holders;
   std::set<int64_t> unwritten;  // ids of devices whose shard is not written yet, while kWriting
   IdSet unscheduled_readers;    // operations that read the array and are not scheduled yet
   IdSet readers;                // operations that read the array and have not ended

@@ -45,7 +45,10 @@ struct ArrayInfo {
   uint64_t array = 0;
   std::shared_ptr<const api::ArraySpec> spec;
   State state = State::kUnspecified;
-  std::vector<Shard> shards;  // shard per ordinal
+  // For each ordinal, the device with the shard. For an array that is ready it is the device to
+  // read the shard from, which is a replica if the ordinal's own device has lost the shard.
+  std::vector<Shard> shards;
+  size_t num_held = 0;  // number of devices that hold a shard or will hold one (NumHeld)
   std::string tenant;
   uint64_t session = 0;
   std::vector<int> unwritten;  // ordinals of the shards that are not written yet

@@ -6,7 +6,7 @@
 //   cluster    workers.cc (registration, reports, loss), inventory.cc (lists, cordons, drains,
 //              meshes)
 //   ownership  sessions.cc
-//   catalogue  arrays.cc, programs.cc
+//   catalogue  arrays.cc, holders.cc, programs.cc
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    repeated_calls.cc
 //   uploads    uploaded_programs.cc
@@ -17,7 +17,7 @@
 //
 //   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain has ended
 //                                RecordExecutorLeft, Fail: an executor is lost
-//   cluster -> catalogue         FailArray, FailExecutable, RestartCompileTimeouts
+//   cluster -> catalogue         DropHolders, FailArray, FailExecutable, RestartCompileTimeouts
 //   ownership -> order           CancelOperations: a session ends
 //   ownership -> catalogue       Delete: a session ends
 //   catalogue -> order           TryStart, Fail: an array or an executable is ready, or has failed
@@ -77,6 +77,8 @@ constexpr CallKind KindOfCall(const ReshardArray&) { return CallKind::kReshardAr
 constexpr CallKind KindOfCall(const SaveArrays&) { return CallKind::kSaveArrays; }
 constexpr CallKind KindOfCall(const LoadArrays&) { return CallKind::kLoadArrays; }
 constexpr CallKind KindOfCall(const DeleteArrays&) { return CallKind::kDeleteArrays; }
+
+class LossErrors;  // replicas.h
 
 // The access to a tenant's resource that a caller wants.
 enum class Access : uint8_t { kRead, kChange };
@@ -396,6 +398,26 @@ class Machine {
   // Tells the executors that are alive to delete their shards of the array. Does so at most once.
   void FreeShards(uint64_t id, ArrayRecord& a);
 
+  // ---- holders.cc ----
+  // Where the process is that holds a device's shard of an array: nowhere, away or here.
+  enum class Presence : uint8_t { kNone, kAway, kAlive };
+  Presence PresenceOn(const ArrayRecord& array, int64_t device) const;
+  // Returns for each ordinal the ordinal of the device from which to read the shard. This is the
+  // shard's own device, unless only a replica is on a process that is alive or, if none is alive,
+  // away.
+  std::vector<int> SourcesOf(const ArrayRecord& array) const;
+  // Returns whether every shard of the array is on a process that is alive.
+  bool IsAllAlive(const ArrayRecord& array) const;
+  // Records that these devices have lost their shards of the array. Returns OK if the array stays,
+  // because other devices hold every shard. Otherwise returns the error with which the caller must
+  // mark the array as lost.
+  absl::Status DropHolders(uint64_t id, ArrayRecord& array, const std::vector<int64_t>& devices,
+                           LossErrors& errors);
+  // Call it after DropHolders for an array that stays. Sends the reads that the executor has not
+  // answered to the other holders, and ends the writes of shards that need not be written there any
+  // more.
+  void UseOtherHolders(uint64_t id, const std::string& executor);
+
   // ---- programs.cc ----
   // Returns the requested `devices` after checking them; if none are requested, the devices that
   // suit `mesh` best. If `cordoned` is set, devices of cordoned workers count too.
@@ -452,6 +474,14 @@ class Machine {
   // Returns the distinct shards of the results to send back inline, as (index of the result,
   // ordinal). Results that are too large are left out.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
+  // Returns whether every device of the run on this executor has its shards of the arguments. If
+  // `executor` is empty, returns this for all devices of the run.
+  bool HasArguments(const Run& run, const Operation& op, const std::string& executor) const;
+  // Lets the run read copies of the arguments whose shards some of its devices have lost, and
+  // starts these copies. If they cannot be made, fails the run.
+  void CopyLostArguments(Operation& op);
+  // Like StartReshard, but checks first that there is room for the operation and its result.
+  absl::StatusOr<uint64_t> TryCopy(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
   // Returns the operation, with its inline results if it has succeeded. Requires: the operation is
   // a run.
@@ -492,8 +522,8 @@ class Machine {
   // Lets the operation wait, for a bounded time, until its executors are back or, if `loading` is
   // set, have compiled its program.
   void Block(Operation& op, bool loading);
-  // Returns whether an executor that the operation runs on or reads from is away and may still come
-  // back.
+  // Returns whether an executor that the operation runs on, or that alone has a shard which the
+  // operation reads, is away and may still come back.
   bool AnyAway(const Operation& op);
   void Unblock(const Operation& op);
   void OnDeadlineTimer(uint64_t id);
@@ -540,6 +570,8 @@ class Machine {
   std::vector<api::PendingReason> PendingReasons(const Operation& op);
   void AddPlaceReasons(const std::vector<std::string>& executors,
                        std::vector<api::PendingReason>* reasons) const;
+  // Adds the executors that are away and alone have a shard of the array.
+  void AddAwaySources(const ArrayRecord& array, std::vector<std::string>* executors) const;
   // Returns the commit that will contain this step's changes of the operation; 0 if operations of
   // its tenant are not kept.
   uint64_t NextCommit(const Operation& op) const;
@@ -605,6 +637,10 @@ class Machine {
                        std::shared_ptr<const LoadArrays> load);
   // ---- save.cc ----
   absl::Status CheckFilesDirectories(const std::vector<uint64_t>& arrays) const;
+  // Returns for each array the ordinals of the devices that write its distinct shards: those of the
+  // save if it has been sent.
+  std::vector<std::vector<int>> OrdinalsToSave(const Save& save,
+                                               const std::vector<uint64_t>& arrays) const;
   absl::StatusOr<Save> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
   // ---- load.cc ----
   absl::StatusOr<PendingArrays> StartLoad(const LoadArrays& e, const api::FileInspected& report);
@@ -662,6 +698,8 @@ class Machine {
   // again.
   void Resend(uint64_t operation, const std::string& executor);
   bool TryResend(Operation& op, const std::string& executor);
+  // Returns whether the executor has the shards that its part of the operation reads.
+  bool HasArguments(const Operation& op, const std::string& executor) const;
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
   void AdoptOperations(const Executor& executor, const api::ExecutorInventory& inventory);
   void FailUnreached(uint64_t id, const std::string& executor);

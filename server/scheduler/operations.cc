@@ -99,7 +99,8 @@ void Machine::StartAndFailDue() {
 // Starts the operation, unless something that it needs is missing. When its plan or an argument
 // becomes ready, TryStart is called again. If executors are missing or have not compiled its
 // program, the operation is blocked; on a draining worker it is held. RetryBlocked and RetryHeld
-// then try it again. A failed argument fails the operation.
+// then try it again. If its devices have lost shards of an argument, the operation waits for a copy
+// of the argument. A failed argument fails the operation.
 void Machine::TryStartNow(uint64_t id) {
   auto* const found = order_.Find(id);
   if (found == nullptr) return;
@@ -120,7 +121,7 @@ void Machine::TryStartNow(uint64_t id) {
     if (cluster_.executor(name).alive()) continue;
     return Block(op, /*loading=*/false);
   }
-  // The executors that the operation reads from must be there, too.
+  // Executors that alone have a shard which the operation reads must be there, too.
   if (AnyAway(op)) return Block(op, /*loading=*/false);
   if (!cluster_.draining().empty()) {
     for (const std::string& name : executors) {
@@ -130,6 +131,9 @@ void Machine::TryStartNow(uint64_t id) {
       return;
     }
   }
+  // An executor that has restarted has none of the shards that its devices had.
+  if (program != nullptr && !HasArguments(*op.run(), op, /*executor=*/""))
+    return CopyLostArguments(op);
   if (program != nullptr && !IsLoaded(*program)) {
     LoadWhereAlive(op.run()->executable);
     return Block(op, /*loading=*/true);
@@ -141,10 +145,9 @@ bool Machine::AnyAway(const Operation& op) {
   if (cluster_.num_away() == 0) return false;
   for (const std::string& name : ExecutorsOf(op))
     if (cluster_.executor(name).away) return true;
-  for (uint64_t a : op.args)
-    for (const auto& [device, incarnation] : catalogue_.array(a).holders)
-      if (cluster_.ExecutorOf(device).away) return true;
-  return false;
+  return op.reads_peers() && std::any_of(op.args.begin(), op.args.end(), [this](uint64_t a) {
+           return !IsAllAlive(catalogue_.array(a));
+         });
 }
 
 void Machine::Block(Operation& op, bool loading) {

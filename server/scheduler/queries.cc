@@ -56,6 +56,16 @@ void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
   reasons->insert(reasons->end(), cordoned.begin(), cordoned.end());
 }
 
+void Machine::AddAwaySources(const ArrayRecord& array, std::vector<std::string>* executors) const {
+  for (const int k : SourcesOf(array)) {
+    const int64_t d = array.spec->placement.devices[k];
+    const std::string& name = cluster_.device(d).executor;
+    if (PresenceOn(array, d) == Presence::kAway &&
+        std::find(executors->begin(), executors->end(), name) == executors->end())
+      executors->push_back(name);
+  }
+}
+
 std::vector<api::PendingReason> Machine::PendingReasonsOn(const std::vector<int64_t>& devices,
                                                           bool compiled) {
   std::vector<api::PendingReason> reasons;
@@ -71,7 +81,10 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
   std::vector<api::PendingReason> reasons;
   if (op.ended() || op.sequence != 0) return reasons;
   std::vector<api::PendingReason> place;
-  AddPlaceReasons(ExecutorsOf(op), &place);
+  std::vector<std::string> executors = ExecutorsOf(op);
+  if (op.reads_peers())
+    for (uint64_t a : op.args) AddAwaySources(catalogue_.array(a), &executors);
+  AddPlaceReasons(executors, &place);
   // A cordon alone does not keep an operation from starting; a drain does.
   for (api::PendingReason& reason : place)
     if (reason.code == "WORKER_LOST" || order_.held().count(op.id) > 0)

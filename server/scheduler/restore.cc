@@ -11,6 +11,7 @@
 
 #include "base/status_exception.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/replicas.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -87,19 +88,26 @@ void Machine::On(const Restore& e) {
   if (cluster_.num_away() > 0) Arm(now_ + s_.config.outage_grace, kAwayTimer, 0);
 }
 
+// Restores an array. Drops its record if a device that holds a shard does not exist. RestoreOperation
+// adds the readers of the array, and executors say later which of its shards were written.
 void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   const std::vector<int64_t>& devices = array.spec->placement.devices;
   const bool assigned = std::all_of(devices.begin(), devices.end(),
                                     [&](int64_t d) { return d >= 0 && d < cluster_.num_ids(); });
-  if (!assigned || (!cluster_.CheckDevicesExist(devices).ok() && array.error.ok()))
+  // A device that has been deleted may be in the placement, but does not hold its shard.
+  const bool held =
+      std::all_of(array.holders.begin(), array.holders.end(), [&](const auto& holder) {
+        return cluster_.DeviceExists(static_cast<int64_t>(holder.first));
+      });
+  if (!assigned || (!held && array.error.ok()))
     return LogIncident("record of the store dropped",
                        {{"array", absl::StrCat(id)}, {"why", "its devices do not exist"}});
   for (IdSet* set : {&array.unscheduled_readers, &array.readers, &array.waiters}) set->clear();
   array.unwritten.clear();
   array.freed = false;
   if (array.state == ArrayState::kWriting) {
-    array.unwritten.insert(array.spec->placement.devices.begin(),
-                           array.spec->placement.devices.end());
+    for (const auto& [device, incarnation] : array.holders)
+      array.unwritten.insert(static_cast<int64_t>(device));
     // The tickets of the earlier life have expired. The client asks for new ones.
     array.upload_until = now_ + s_.config.ticket_lifetime;
     Arm(array.upload_until, kUploadTimer, id);
@@ -272,16 +280,18 @@ void Machine::RestartGrace() {
 }
 
 // Ends the waits for writes and looks at files, because their commands may not have reached the
-// executor. Reads are sent again when the executor is back, and the executor's inventory will say
-// which launches have reached it.
+// executor. Reads are sent to another executor that has the shard, or again when the executor is
+// back. The executor's inventory will say which launches have reached it.
 void Machine::SuspendWaits(const std::string& name) {
   Executor& x = cluster_.executor(name);
   x.overdue_for.clear();
-  std::vector<uint64_t> ended;
+  std::vector<uint64_t> ended, reads;
   for (auto& [request, w] : s_.waiters) {
     if (auto* const read = std::get_if<ReadWait>(&w.wait);
-        read != nullptr && read->executor == name)
-      read->executor.clear();  // RetryBlocked sends it again.
+        read != nullptr && read->executor == name) {
+      read->executor.clear();
+      reads.push_back(request);
+    }
     const auto* const write = std::get_if<WriteWait>(&w.wait);
     const auto* const inspection = std::get_if<InspectWait>(&w.wait);
     if ((write != nullptr && write->executor == name) ||
@@ -289,6 +299,9 @@ void Machine::SuspendWaits(const std::string& name) {
       ended.push_back(request);
   }
   EndWaits(ended, Error(ErrorKind::kWorkerLost, cluster_.DescribeFirstLost({name}), "; retry"));
+  // A read that no other executor can answer waits for RetryBlocked.
+  for (uint64_t request : reads)
+    TrySendRead(request, catalogue_.array(WaitOf<ReadWait>(request)->array));
   for (uint64_t op : catalogue_.MarkUnloaded(name)) TryStart(op);
   RestartCompileTimeouts(name);
   if (!order_.held().empty()) RetryHeld();
@@ -410,9 +423,32 @@ void Machine::FailUnreached(uint64_t id, const std::string& executor) {
              executor, " before the connection was lost; run it again"));
 }
 
+// A transfer reads its argument wherever the shards are. An operation whose argument is lost may
+// not have failed yet, because failures wait until all operations of the executor are known.
+bool Machine::HasArguments(const Operation& op, const std::string& executor) const {
+  if (op.run() != nullptr) return HasArguments(*op.run(), op, executor);
+  if (std::holds_alternative<Transfer>(op.work)) {
+    const ArrayRecord& a = catalogue_.array(op.args[0]);
+    return HasAllHolders(a) || MissingShards(a).empty();
+  }
+  const auto* const save = std::get_if<Save>(&op.work);
+  if (save == nullptr) return true;
+  const std::vector<std::vector<int>> ordinals = OrdinalsToSave(*save, op.args);
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    const ArrayRecord& a = catalogue_.array(op.args[i]);
+    for (const int k : ordinals[i]) {
+      const int64_t d = a.spec->placement.devices[k];
+      if (cluster_.device(d).executor == executor && PresenceOn(a, d) == Presence::kNone)
+        return false;
+    }
+  }
+  return true;
+}
+
 // Sends the operation again to an executor that it did not reach. Returns false if that is not
-// possible: a record is missing, the process is another one than before, a later operation was
-// already sent to it, or the communicator in which the other members wait is unknown.
+// possible: a record or a shard of an argument is missing, the process is another one than before,
+// a later operation was already sent to it, or the communicator in which the other members wait is
+// unknown.
 bool Machine::TryResend(Operation& op, const std::string& executor) {
   const auto known = [this](uint64_t id) { return catalogue_.FindArray(id) != nullptr; };
   if (op.run() != nullptr && ExecutableOf(op) == nullptr) return false;
@@ -422,6 +458,7 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   const std::vector<std::string> executors =
       std::visit([&](const auto& work) { return ExecutorsFor(work, op); }, op.work);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
+  if (!HasArguments(op, executor)) return false;
   Executor& x = cluster_.executor(executor);
   // If this process is not the one from before the outage, the operation was sent to a process that
   // is gone.
@@ -559,9 +596,10 @@ bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
          std::find(donee->args.begin(), donee->args.end(), id) != donee->args.end();
 }
 
-// Marks arrays as lost that the executor no longer has. These are arrays that were ready, and
-// results of operations that have started on the executor, since it has these results unless they
-// were deleted.
+// Marks arrays as lost that the executor no longer has, unless other executors hold every shard.
+// These are arrays that were ready, and results of operations that have started on the executor,
+// since it has these results unless they were deleted. Operations that read an array from this
+// executor fail.
 void Machine::LoseMissingArrays(const Executor& x, const api::ExecutorInventory& inventory) {
   using Device = api::ExecutorInventory::Device;
   const auto is_listed = [&](int32_t d, const auto& list, uint64_t id) {
@@ -585,21 +623,40 @@ void Machine::LoseMissingArrays(const Executor& x, const api::ExecutorInventory&
     if (op.sequence != 0 && op.outstanding.count(x.name) == 0)
       made_results.insert(op.results.begin(), op.results.end());
   }
-  std::vector<uint64_t> lost;
+  LossErrors errors(
+      Error(ErrorKind::kWorkerLost, "lost: executor ", x.name,
+            " came back without it; make it again"),
+      absl::StrCat(": executor ", x.name, " came back without the array; make it again"));
+  std::vector<std::pair<uint64_t, absl::Status>> changed;
   for (const auto& [id, record] : ArraysOn(x)) {
-    const ArrayRecord& a = *record;
+    ArrayRecord& a = *record;
     if (!IsNeeded(id, a) && !MayBeGivenBack(id, a, started_ids)) continue;
+    std::vector<int64_t> lost;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
       if (!IsHeldOn(a, x, d) || is_listed(d, &Device::ready, id)) continue;
       const bool deleted = made_results.count(id) > 0 && !is_listed(d, &Device::expected, id) &&
                            !is_listed(d, &Device::failed, id);
       const bool scheduled = a.state == ArrayState::kScheduled || a.state == ArrayState::kWriting;
-      if (a.state == ArrayState::kReady || (scheduled && deleted)) lost.push_back(id);
+      if (a.state == ArrayState::kReady || (scheduled && deleted))
+        lost.push_back(x.first_device + d);
     }
+    if (!lost.empty()) changed.emplace_back(id, DropHolders(id, a, lost, errors));
   }
-  const absl::Status error = Error(ErrorKind::kWorkerLost, "lost: executor ", x.name,
-                                   " came back without it; make it again");
-  for (uint64_t id : lost) LoseArray(id, error);
+  for (const auto& [id, error] : changed) {
+    if (!error.ok()) {
+      LoseArray(id, error);
+      continue;
+    }
+    // The transfers that are under way may read the shards that are gone.
+    if (const ArrayRecord* const a = catalogue_.FindArray(id))
+      for (uint64_t reader : IdSet(a->readers))
+        if (const Operation* const op = order_.Find(reader);
+            op != nullptr && op->sequence != 0 && std::holds_alternative<Transfer>(op->work))
+          Fail(reader,
+               Error(ErrorKind::kWorkerLost, "operation ", reader, " (", op->name, "): executor ",
+                     x.name, " came back without array ", id, "; run it again"));
+    UseOtherHolders(id, x.name);
+  }
 }
 
 // Returns whether the shards of the array are needed. An array that is donated to an operation

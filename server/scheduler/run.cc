@@ -8,6 +8,7 @@
 #include "ir/strided.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/replicas.h"
 #include "server/scheduler/slices.h"
 
 namespace tessera::server::scheduler {
@@ -170,6 +171,70 @@ void Machine::On(const Execute& e) {
 
 std::vector<std::string> Machine::ExecutorsFor(const Run& run, const Operation&) const {
   return catalogue_.executable(run.executable).members;
+}
+
+bool Machine::HasArguments(const Run& run, const Operation& op, const std::string& executor) const {
+  const std::vector<api::ArraySpec>& in = catalogue_.executable(run.executable).reply.in;
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    const ArrayRecord& a = catalogue_.array(op.args[i]);
+    if (HasAllHolders(a)) continue;
+    for (const int64_t d : in[i].placement.devices)
+      if ((executor.empty() || cluster_.device(d).executor == executor) && a.holders.count(d) == 0)
+        return false;
+  }
+  return true;
+}
+
+// Puts a copy in the place of each argument that is not on all devices of the run, as On(Execute)
+// does with arguments of another placement. The copy is made by a Transfer from the devices that
+// have the shards, and its result has the placement that the program wants. The run then waits for
+// the copies and does not read the originals any more. A donated original is kept until the run
+// starts.
+void Machine::CopyLostArguments(Operation& op) {
+  Run& run = *op.run();
+  const std::vector<api::ArraySpec>& in = catalogue_.executable(run.executable).reply.in;
+  Unblock(op);
+  const std::vector<uint64_t> originals = op.args;
+  absl::Status status;
+  for (size_t i = 0; i < originals.size() && status.ok(); ++i) {
+    const ArrayRecord& a = catalogue_.array(originals[i]);
+    const std::vector<int64_t>& devices = in[i].placement.devices;
+    const auto lacking = std::find_if(devices.begin(), devices.end(),
+                                      [&](int64_t d) { return a.holders.count(d) == 0; });
+    if (lacking == devices.end()) continue;
+    const absl::StatusOr<uint64_t> copy = TryCopy(op.session, originals[i], in[i]);
+    if (!copy.ok()) {
+      status =
+          Annotate(copy.status(), absl::StrCat("operation ", op.id, " (", op.name, "): device ",
+                                               *lacking, " has lost its shard of argument array ",
+                                               originals[i], ", and the array cannot be copied"));
+      break;
+    }
+    op.args[i] = order_.operation(*copy).results[0];
+    ArrayRecord& temporary = catalogue_.array(op.args[i]);
+    temporary.unscheduled_readers.insert(op.id);
+    temporary.readers.insert(op.id);
+    SetDeleted(op.args[i], true);
+    if (a.donated_to == op.id) run.originals.push_back(originals[i]);
+  }
+  MarkChanged(op);
+  for (const uint64_t original : originals) {
+    ArrayRecord* const a = catalogue_.FindArray(original);
+    if (a == nullptr || std::find(op.args.begin(), op.args.end(), original) != op.args.end())
+      continue;
+    a->unscheduled_readers.erase(op.id);
+    a->readers.erase(op.id);
+    TryFree(original);
+  }
+  if (!status.ok()) Fail(op.id, status);
+}
+
+absl::StatusOr<uint64_t> Machine::TryCopy(uint64_t session, uint64_t source,
+                                          const api::ArraySpec& wanted) {
+  if (ownership_.FindSession(session) == nullptr) return NoSessionError(session);
+  TESSERA_RETURN_IF_ERROR(CheckQueue("copy"));
+  TESSERA_RETURN_IF_ERROR(CheckRoomForArrays("copy", 1));
+  return StartReshard(session, source, wanted);
 }
 
 // Sends the launch to all executors of the run in one step, so that they agree on its place in the

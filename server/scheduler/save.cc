@@ -8,13 +8,30 @@
 
 namespace tessera::server::scheduler {
 
+std::vector<std::vector<int>> Machine::OrdinalsToSave(const Save& save,
+                                                      const std::vector<uint64_t>& arrays) const {
+  std::vector<std::vector<int>> ordinals;
+  size_t next = 0;  // index into save.ordinals
+  for (uint64_t id : arrays) {
+    const ArrayRecord& a = catalogue_.array(id);
+    const std::vector<int> distinct =
+        api::OrdinalsOfDistinctShards(a.spec->placement, a.spec->shape);
+    std::vector<int>& of_array = ordinals.emplace_back();
+    const std::vector<int> sources = SourcesOf(a);
+    for (const int k : distinct)
+      of_array.push_back(next < save.ordinals.size() ? save.ordinals[next++] : sources[k]);
+  }
+  return ordinals;
+}
+
 // Returns an error unless the executors that would write parts of one file share the directory of
 // --files-dir. An executor whose directory is unknown passes the check.
 absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays) const {
   const Executor* first = nullptr;
-  for (uint64_t id : arrays) {
-    const api::ArraySpec& spec = *catalogue_.array(id).spec;
-    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
+  const std::vector<std::vector<int>> ordinals = OrdinalsToSave(Save{}, arrays);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const api::ArraySpec& spec = *catalogue_.array(arrays[i]).spec;
+    for (int k : ordinals[i]) {
       const Executor& x = cluster_.ExecutorOf(spec.placement.devices[k]);
       if (!x.alive()) continue;  // The loss of its arrays fails the save.
       if (!x.info.files) return NoFilesDirectoryError("save", x);
@@ -70,24 +87,31 @@ absl::StatusOr<api::Operation> Machine::On(const SaveArrays& e) {
   return Describe(order_.operation(id));
 }
 
-std::vector<std::string> Machine::ExecutorsFor(const Save&, const Operation& op) const {
+std::vector<std::string> Machine::ExecutorsFor(const Save& save, const Operation& op) const {
   std::vector<int64_t> devices;
-  for (uint64_t id : op.args) {
-    const api::ArraySpec& spec = *catalogue_.array(id).spec;
-    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
-      devices.push_back(spec.placement.devices[k]);
-  }
+  const std::vector<std::vector<int>> ordinals = OrdinalsToSave(save, op.args);
+  for (size_t i = 0; i < op.args.size(); ++i)
+    for (int k : ordinals[i])
+      devices.push_back(catalogue_.array(op.args[i]).spec->placement.devices[k]);
   return cluster_.ExecutorsOf(devices);
 }
 
-// Sends each executor its part of the save. The number of parts and their order are the same when a
-// part is sent again, because the parts meet in one temporary file.
+// Sends each executor its part of the save, and records which devices write which shards. The
+// number of parts and their order are the same when a part is sent again, because the parts meet in
+// one temporary file.
 void Machine::SendWork(const Save& work, Operation& op, const std::vector<std::string>& executors,
                        const std::string& only) {
   std::map<std::string, std::vector<api::FileShard>> shards;
+  const std::vector<std::vector<int>> ordinals = OrdinalsToSave(work, op.args);
+  if (only.empty()) {
+    std::vector<int>& chosen = std::get<Save>(op.work).ordinals;
+    chosen.clear();
+    for (const std::vector<int>& of_array : ordinals)
+      chosen.insert(chosen.end(), of_array.begin(), of_array.end());
+  }
   for (size_t i = 0; i < op.args.size(); ++i) {
     const api::ArraySpec& spec = *catalogue_.array(op.args[i]).spec;
-    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
+    for (int k : ordinals[i]) {
       const Device& device = cluster_.device(spec.placement.devices[k]);
       shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local_index));
     }

@@ -64,6 +64,7 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
       overlaps &= source[d] < dest[d] + dest_shape[d] && dest[d] < source[d] + source_shape[d];
     if (!overlaps) continue;
     const int preference = prefer(static_cast<int64_t>(k));
+    if (preference == kUnreadable) continue;
     auto [it, added] = best.try_emplace(source, preference, static_cast<int64_t>(k));
     if (!added && preference > it->second.first) it->second = {preference, static_cast<int64_t>(k)};
   }

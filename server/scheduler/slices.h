@@ -24,8 +24,11 @@ struct ShardSlice {
   int64_t source = 0;
   ir::Dims source_starts, dest_starts, shape;
 };
+// The preference for a replica that cannot be read.
+inline constexpr int kUnreadable = -1;
 // Returns the slices that together are shard `ordinal` of `wanted`. If a source shard has several
 // replicas, the result refers to the replica with the highest `prefer`.
+// Requires: each source shard that is needed has a replica for which `prefer` is not kUnreadable.
 std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
                                  int64_t ordinal, const std::function<int(int64_t source)>& prefer);
 

@@ -635,7 +635,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "adopt", "adopt_compiled", "answers", "answers_waiting", "answers_kept",
                       "resend", "resend_full", "undone", "away", "connection", "forget",
                       "away_donate", "behind", "order", "originals", "uploads", "blame", "room",
-                      "replaced", "rejoin"),
+                      "replaced", "rejoin", "replicas", "replicas_away", "replicas_copied"),
     [](const auto& info) { return info.param; });
 
 // Each run reads what the run before it makes.
@@ -675,7 +675,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 48);
+  EXPECT_EQ(files, 51);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ir/api/placement.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/replicas.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -172,7 +173,7 @@ absl::StatusOr<core::ClusterReading> Machine::On(const ReadTelemetry& e) {
           ir::MakeType(array.spec->dtype, api::LocalShape(placement, array.spec->shape))
               .num_bytes();
       bytes.Add({array.tenant, "device"},
-                static_cast<double>(shard) * static_cast<double>(placement.devices.size()));
+                static_cast<double>(shard) * static_cast<double>(NumHeld(array)));
     }
   }
   return out;

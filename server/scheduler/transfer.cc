@@ -112,7 +112,9 @@ std::vector<std::string> Machine::ExecutorsFor(const Transfer&, const Operation&
 
 // Sends each executor the pieces from which it assembles its shards of the result. A piece on
 // another executor carries a ticket, because the executor reads it from the other's DataService
-// like a client.
+// like a client. If a shard has several replicas, the executor reads the nearest one that a living
+// process has. A replica whose executor is away is only read by a transfer that is sent again,
+// because that executor may be about to come back, too.
 void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::string>& executors,
                        const std::string& only) {
   const ArrayRecord& source = catalogue_.array(op.args[0]);
@@ -120,6 +122,11 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
   const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims source_local = api::LocalShape(source.spec->placement, source.spec->shape);
   const std::vector<int64_t>& from = source.spec->placement.devices;
+  // Terms of a sum have the same block, but are no replicas of each other. They stay where they are
+  // (StartReshard), so that the ordinals of both placements mean the same device.
+  std::vector<int> first_term;
+  if (api::IsPendingSum(source.spec->placement))
+    first_term = api::FirstReplicas(source.spec->placement, source.spec->shape);
   // All pieces that are read from one device, by whichever executor, share one ticket.
   std::map<int64_t, std::string> tickets;
   const auto ticket_of = [&](const Executor& x, int64_t device) {
@@ -141,8 +148,12 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
     const std::string& here = cluster_.device(device).executor;
     api::Transfer::Shard shard;
     shard.device = cluster_.device(device).local_index;
-    auto prefer = [&](int64_t k) {
-      return from[k] == device ? 2 : cluster_.device(from[k]).executor == here ? 1 : 0;
+    const auto prefer = [&](int64_t replica) {
+      const Presence presence = PresenceOn(source, from[replica]);
+      if (presence == Presence::kNone) return kUnreadable;
+      if (!first_term.empty() && first_term[replica] != first_term[k]) return kUnreadable;
+      if (presence == Presence::kAway) return 0;
+      return from[replica] == device ? 3 : cluster_.device(from[replica]).executor == here ? 2 : 1;
     };
     for (ShardSlice& p : SlicesOf(*source.spec, wanted, static_cast<int64_t>(k), prefer)) {
       const Executor& x = cluster_.ExecutorOf(from[p.source]);

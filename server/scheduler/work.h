@@ -51,6 +51,9 @@ struct Save {
   std::string path;  // path under --files-dir: the tenant's directory, then the client's path
   bool overwrite = false;
   std::vector<api::FileArrayInfo> arrays = {};  // what the file will say of the arguments
+  // The ordinals of the devices that write the distinct shards, array by array. Set when the save
+  // is sent, because other devices may hold the shards later.
+  std::vector<int> ordinals = {};
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

@@ -2,9 +2,11 @@
 // and broken connections as events. Reports about arrays, programs and operations are handled in
 // the files for these.
 #include <algorithm>
+#include <numeric>
 
 #include "base/log.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/replicas.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -234,8 +236,9 @@ void Machine::Forget(const std::string& worker) {
 }
 
 // Removes an executor that will not come back. The executables that have it as a member, the
-// operations that would run on it and the arrays with a shard on it fail first. The ids of its
-// devices stay assigned, because ids are never reused.
+// operations that would run on it and the arrays that would be made on it fail first. Arrays that
+// others hold stay, although their placements name devices that do not exist any more. The ids of
+// these devices stay assigned, because ids are never reused.
 void Machine::ForgetExecutor(const std::string& name) {
   // Operations that were sent to an executor that is away still wait for it.
   if (cluster_.executor(name).away) LoseExecutor(name, "its worker was deleted", 0, "");
@@ -256,7 +259,12 @@ void Machine::ForgetExecutor(const std::string& name) {
   const std::vector<ArrayTable::Entry> arrays = ArraysOn(x);
   const absl::Status lost = Error(ErrorKind::kWorkerLost, "lost with its shards on executor ", name,
                                   " of worker ", x.worker, ", which was deleted; make it again");
-  for (const auto& [id, record] : arrays) LoseArray(id, lost);
+  // An array that is ready has lost its shards on this executor before (LoseExecutor), and others
+  // have them.
+  std::vector<uint64_t> unmade;
+  for (const auto& [id, record] : arrays)
+    if (record->state == ArrayState::kPlanned) unmade.push_back(id);
+  for (uint64_t id : unmade) LoseArray(id, lost);
   for (const auto& [id, record] : arrays)
     if (auto* const a = catalogue_.FindArray(id); a != nullptr) {
       for (int32_t d = 0; d < x.info.num_devices; ++d) a->holders.erase(x.first_device + d);
@@ -353,10 +361,10 @@ bool Machine::IsHeldBy(const ArrayRecord& a, const Executor& x) {
   return false;
 }
 
-// Handles the loss of an executor's process: operations on it fail, arrays with a shard on it are
-// lost, communicators close, and compiled programs are forgotten. Arrays that nothing uses are
-// marked in the first pass. The others are failed afterwards, because that may remove records from
-// the list that the pass walks over.
+// Handles the loss of an executor's process: operations on it fail, arrays of which it alone had a
+// shard are lost, communicators close, and compiled programs are forgotten. Arrays that nothing
+// uses are marked in the first pass. The others are failed afterwards, because that may remove
+// records from the list that the pass walks over.
 void Machine::LoseExecutor(const std::string& name, const std::string& reason, uint64_t launch,
                            const std::string& op_text) {
   Executor& x = cluster_.executor(name);
@@ -374,18 +382,27 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   EndWaits(inspections, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
   x.running.clear();
   const std::vector<uint64_t> affected = FailOperations(*this, name, launch, op_text, who);
-  const absl::Status lost =
-      Error(ErrorKind::kWorkerLost, "lost with its shards on ", who, "; make it again");
+  LossErrors errors(
+      Error(ErrorKind::kWorkerLost, "lost with its shards on ", who, "; make it again"),
+      absl::StrCat(" of ", who, "; make it again"));
+  std::vector<int64_t> devices(x.info.num_devices);
+  std::iota(devices.begin(), devices.end(), x.first_device);
   int64_t num_lost = 0;
-  std::vector<uint64_t> used;  // lost arrays that something uses
+  std::vector<uint64_t> kept;                           // arrays of which others have every shard
+  std::vector<std::pair<uint64_t, absl::Status>> used;  // lost arrays that something uses
   for (const auto& [id, record] : ArraysOn(x)) {
     ArrayRecord& a = *record;
     if (!a.error.ok() || !IsHeldBy(a, x)) continue;
+    const absl::Status lost = DropHolders(id, a, devices, errors);
+    if (lost.ok()) {
+      kept.push_back(id);
+      continue;
+    }
     ++num_lost;
     if (a.waiters.empty() && a.readers.empty() && !a.deleted) {
       MarkFailed(id, a, lost, ArrayState::kLost);
     } else {
-      used.push_back(id);
+      used.emplace_back(id, lost);
     }
   }
   if (num_lost > 0) Note(core::ArraysLost{num_lost});
@@ -396,8 +413,10 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
                                 {"op", op_text},
                                 {"operations_lost", absl::StrCat(affected.size())},
                                 {"arrays_lost", absl::StrCat(num_lost)},
+                                {"arrays_kept", absl::StrCat(kept.size())},
                                 {"why", reason}});
-  for (uint64_t id : used) LoseArray(id, lost);
+  for (const auto& [id, lost] : used) LoseArray(id, lost);
+  for (uint64_t id : kept) UseOtherHolders(id, name);
   for (const auto& [generation, members] : order_.CloseCommunicatorsWith(name, incarnation))
     CloseCommunicator(generation, members);
   // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.

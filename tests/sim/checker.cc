@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/status.h"
+#include "server/scheduler/replicas.h"
 
 namespace tessera::sim {
 namespace {
@@ -129,28 +130,29 @@ void Checker::OnLaunchBegin(uint64_t launch, const std::string& executor, uint64
 }
 
 void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& state) {
-  given_up_.clear();
   const auto* deletion = std::get_if<scheduler::DeleteWorker>(&event);
   if (deletion == nullptr) return;
   const auto worker = state.cluster.workers().find(deletion->worker);
   if (worker == state.cluster.workers().end() || worker->second.registration_id != 0) return;
-  // If a worker is deleted while it is away, the arrays that it holds are given up with it.
-  for (const auto& [id, array] : state.catalogue.arrays())
-    for (const auto& [device, incarnation] : array.holders)
-      if (state.cluster.ExecutorOf(device).worker == deletion->worker) given_up_.insert(id);
+  // If a worker is deleted while it is away, the shards that it holds are given up with it.
   for (const std::string& executor : worker->second.executors)
     Excuse(executor, state.cluster.executor(executor).info.incarnation,
            world_->now() + kCountedAsLostWithin);
 }
 
+// Counts the step for the coverage, and checks its commands and the rows that it commits. After a
+// restart, what the checker knows of arrays is what the restored state says.
 void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
                      const scheduler::State& state) {
-  // A restart may undo a donation.
-  if (const auto* restored = std::get_if<scheduler::Restore>(&event))
+  // A restart may undo a donation, and the loss of a holder.
+  if (const auto* restored = std::get_if<scheduler::Restore>(&event)) {
     for (const scheduler::RowChange& row : restored->rows)
       if (const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
           array != nullptr && array->donated_to == 0)
         donated_.erase(row.key.id);
+    arrays_.clear();
+    for (const auto& [id, array] : state.catalogue.arrays()) arrays_[id] = FactsOf(array, state);
+  }
   const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
   const size_t kind = reported != nullptr ? kEvents + reported->report.body.index() : event.index();
   for (size_t fault = 0; fault < kFaultKinds; ++fault)
@@ -201,10 +203,39 @@ void Checker::CheckAdopted(const scheduler::WorkerReported& event, const schedul
   }
 }
 
-// Checks the change of an array's row: an array may only become lost if one of its holders is
-// excused, or if it was given up with its worker. Arrays whose deletion has begun do not count. The
-// function also notes which arrays are donated and which communicators have failed, for later
-// checks.
+Checker::KnownArray Checker::FactsOf(const scheduler::ArrayRecord& record,
+                                     const scheduler::State& state) {
+  KnownArray array;
+  for (const auto& [device, incarnation] : record.holders)
+    array.holders[static_cast<int64_t>(device)] = {
+        state.cluster.device(static_cast<int64_t>(device)).executor, incarnation};
+  return array;
+}
+
+// Compares an array's row with the row before it. A process that is no holder any more must be
+// excused. An array that is lost now must lack a shard.
+void Checker::CheckHolders(uint64_t id, const scheduler::ArrayRecord& record,
+                           const KnownArray& before, const scheduler::State& state) {
+  const bool is_lost = record.state == scheduler::ArrayState::kLost;
+  if (!record.error.ok() && !is_lost) return;
+  bool any_excused = false;
+  const KnownArray now = FactsOf(record, state);
+  for (const auto& [device, process] : before.holders) {
+    if (now.holders.count(device) > 0) continue;
+    any_excused = true;
+    if (!IsExcused(process.first, process.second))
+      world_->Violate("array ", id, " is no longer on ", process.first,
+                      ", which has not died: ", std::string(record.error.message()));
+  }
+  if (!is_lost || !lost_arrays_.insert(id).second) return;
+  if (!any_excused || scheduler::MissingShards(record).empty())
+    world_->Violate("array ", id, " is lost, and every shard of it has a holder: ",
+                    std::string(record.error.message()));
+}
+
+// Checks the change of an array's row. Arrays whose deletion has begun do not count, and neither do
+// arrays that a run has consumed. The function also notes which arrays are donated and which
+// communicators have failed, for later checks.
 void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& state) {
   if (const auto* op = std::get_if<scheduler::Operation>(&row.record);
       op != nullptr && op->generation != 0 && !op->error.ok())
@@ -224,19 +255,15 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
   if (array == nullptr ? !consumed : array->deleted && !donated) deleted_arrays_.insert(row.key.id);
   if (donated) donated_[row.key.id] = array->donated_to;
   if (array != nullptr && !donated) donated_.erase(row.key.id);
-  if (array == nullptr || deleted_arrays_.count(row.key.id) > 0 ||
-      array->state != scheduler::ArrayState::kLost)
+  if (array == nullptr) {
+    arrays_.erase(row.key.id);
+    if (consumed) consumed_arrays_.insert(row.key.id);
     return;
-  if (!lost_arrays_.insert(row.key.id).second) return;
-  const bool excused =
-      given_up_.count(row.key.id) > 0 ||
-      std::any_of(array->holders.begin(), array->holders.end(), [&](const auto& holder) {
-        const std::string& executor = state.cluster.device(holder.first).executor;
-        return IsExcused(executor, holder.second);
-      });
-  if (!excused)
-    world_->Violate("array ", row.key.id, " is lost, and no holder of it has died: ",
-                    std::string(array->error.message()));
+  }
+  KnownArray& before = arrays_[row.key.id];
+  if (deleted_arrays_.count(row.key.id) == 0 && consumed_arrays_.count(row.key.id) == 0)
+    CheckHolders(row.key.id, *array, before, state);
+  before = FactsOf(*array, state);
 }
 
 void Checker::OnAcknowledged(const char* what, uint64_t id) {
@@ -289,9 +316,10 @@ uint64_t Checker::ArrayOfAnotherTenant(const std::string& tenant, Random& random
 
 void Checker::OnForgotten(uint64_t operation) {
   // The coordinator keeps kOperationsKept records, but not every record is an accepted operation.
-  // Copies of the arguments of an operation, at most two, have records of their own, and so have
-  // operations whose acknowledgement was lost.
-  constexpr int64_t kRecordsOfEach = 4;
+  // Copies of the arguments of an operation have records of their own: at most two when it is
+  // accepted, and two more each time that executors lose shards of them. So have operations whose
+  // acknowledgement was lost.
+  constexpr int64_t kRecordsOfEach = 8;
   open_operations_.erase(operation);
   const auto op = operations_.find(operation);
   // After a restart, records are in the order of the wall clock.

@@ -2,7 +2,8 @@
 //
 // The checker knows what the faults have done to the machines. It compares this with the effects of
 // the scheduler and with the answers that clients get. The promises:
-// - An array is lost only if a holder of it died, or was cut off for the outage grace.
+// - A process ceases to hold a shard of an array only if it died, or was cut off for the outage
+//   grace. An array is lost only if no process holds some shard of it any more.
 // - A change that was acknowledged to a client is still there after a restart.
 // - An operation ends once and stays ended.
 // - No id is given twice.
@@ -101,7 +102,15 @@ class Checker {
   const Coverage& coverage() const { return coverage_; }
 
  private:
+  // The facts of an array's last row that the next row is compared with.
+  struct KnownArray {
+    // Device id -> the process that holds the shard.
+    std::map<int64_t, std::pair<std::string, uint64_t>> holders;
+  };
+  static KnownArray FactsOf(const scheduler::ArrayRecord& record, const scheduler::State& state);
   void CheckRow(const scheduler::RowChange& row, const scheduler::State& state);
+  void CheckHolders(uint64_t id, const scheduler::ArrayRecord& record, const KnownArray& before,
+                    const scheduler::State& state);
   void CheckSend(const scheduler::SendCommand& send, const scheduler::State& state);
   void CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state);
 
@@ -117,9 +126,12 @@ class Checker {
   std::map<std::string, absl::Time> silence_excused_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // until then the coordinator hears nothing
   std::set<std::tuple<uint64_t, std::string, uint64_t>> begun_launches_;
-  std::set<uint64_t> given_up_;           // arrays of the worker that the current step deletes
-  std::set<uint64_t> lost_arrays_;        // arrays that are lost
-  std::set<uint64_t> deleted_arrays_;     // arrays whose deletion has begun; a restart may undo it
+  std::map<uint64_t, KnownArray> arrays_;
+  std::set<uint64_t> lost_arrays_;     // arrays that are lost
+  std::set<uint64_t> deleted_arrays_;  // arrays whose deletion has begun; a restart may undo it
+  // Arrays whose records have gone with the run that consumed them. The record is back after a
+  // restart that does not know the end of the run.
+  std::set<uint64_t> consumed_arrays_;
   std::map<uint64_t, uint64_t> donated_;  // array -> the operation that it was donated to
   std::set<uint64_t> failed_communicators_;
   std::set<std::pair<std::string, uint64_t>> given_ids_;

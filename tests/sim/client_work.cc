@@ -15,19 +15,24 @@ constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr size_t kOpenMax = 12;
 constexpr size_t kArraysMax = 40;
 
-// A program f(a, b) = (b, a), or f(a) = a, over `devices` devices. The results are arguments, so
-// the client knows their values.
+// A program f(a, b) = (b, a), or f(a) = a, over a mesh of x times y devices. The results are
+// arguments, so the client knows their values. All arrays are sharded over one axis, and replicated
+// over the other.
 struct TestProgram {
-  int devices;
+  int x, y;                  // sizes of the mesh's axes; 0 if there is no such axis
   std::vector<int> results;  // index of the argument that each result is
   int arguments;
-  bool sharded;
+  const char* sharded_over;  // "" if the arrays are replicated
 };
-constexpr int kNumTestPrograms = 6;
+constexpr int kNumTestPrograms = 9;
 TestProgram TestProgramOf(int i) {
-  const TestProgram sources[kNumTestPrograms] = {{1, {0}, 1, false},   {2, {1, 0}, 2, true},
-                                                 {4, {1, 0}, 2, true}, {2, {0}, 1, false},
-                                                 {4, {0, 0}, 1, true}, {8, {1, 0}, 2, true}};
+  const TestProgram sources[kNumTestPrograms] =
+      {
+          {1, 0, {0}, 1, ""},     {2, 0, {1, 0}, 2, "x"}, {4, 0, {1, 0}, 2, "x"},
+          {2, 0, {0}, 1, ""},     {4, 0, {0, 0}, 1, "x"}, {8, 0, {1, 0}, 2, "x"},
+          {4, 0, {0}, 1, ""},      // on several executors, each of which has the whole array
+          {2, 2, {1, 0}, 2, "y"},  // the replicas of a shard are on different executors
+          {2, 2, {0}, 1, "x"}};    // the replicas of a shard are on the same executor
   return sources[i];
 }
 
@@ -36,10 +41,11 @@ scheduler::Compile CompileOf(int i) {
   scheduler::Compile e;
   e.key = e.body.name = absl::StrCat("f", i);
   ir::Mesh mesh;
-  mesh.axes.push_back({"x", source.devices});
+  mesh.axes.push_back({"x", source.x});
+  if (source.y > 0) mesh.axes.push_back({"y", source.y});
   ir::Builder b({mesh, true}, e.body.name);
   ir::PartitionSpec spec;
-  if (source.sharded) spec.dims = {{"x"}};
+  if (*source.sharded_over != '\0') spec.dims = {{source.sharded_over}};
   std::vector<ir::Value> params, results;
   for (int p = 0; p < source.arguments; ++p) {
     params.push_back(b.Param(ir::MakeType(ir::DType::kF32, {8})));

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ir/api/placement.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/replicas.h"
 
 // Returns from the function with the text of the other arguments, unless `condition` holds.
 #define TESSERA_HOLDS(condition, ...) \
@@ -108,11 +110,14 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
 }
 
 std::string CheckArray(const State& s, uint64_t id, const ArrayRecord& a) {
-  // No array is ready on an incarnation that is gone.
-  if (a.state == ArrayState::kReady || a.state == ArrayState::kScheduled)
+  // No array is ready on an incarnation that is gone, or without one of its shards.
+  if (a.state == ArrayState::kReady || a.state == ArrayState::kScheduled) {
     for (const auto& [device, incarnation] : a.holders)
       TESSERA_HOLDS(IsThere(s, s.cluster.device(device).executor, incarnation), "array ", id,
                     " is on a process that is gone");
+    TESSERA_HOLDS(HasAllHolders(a) || MissingShards(a).empty(), "array ", id,
+                  " has a shard that no process has");
+  }
   for (uint64_t op : a.unscheduled_readers)
     TESSERA_HOLDS(IsLive(s, op), "array ", id, " is awaited by operation ", op,
                   ", which has ended");
@@ -175,11 +180,22 @@ std::string CheckWaiter(const State& s, uint64_t request, const Waiter& waiter) 
                     s.timers.Has({waiter.until, {kRequestTimer, request}}),
                 "request ", request, " waits without a bound");
   const auto* const read = std::get_if<ReadWait>(&waiter.wait);
-  if (read == nullptr || !read->executor.empty()) return "";
+  if (read == nullptr) return "";
+  if (!read->executor.empty()) {
+    const auto x = s.cluster.executors().find(read->executor);
+    TESSERA_HOLDS(x != s.cluster.executors().end() && x->second.alive(), "request ", request,
+                  " waits for a read of ", read->executor, ", which is gone");
+    return "";
+  }
   const ArrayRecord& a = s.catalogue.arrays().at(read->array);
-  const int64_t device = a.spec->placement.devices.at(read->ordinal);
-  TESSERA_HOLDS(a.state != ArrayState::kReady || !s.cluster.ExecutorOf(device).alive(), "request ",
-                request, " waits to read array ", read->array, ", which is there");
+  if (a.state != ArrayState::kReady) return "";
+  const std::vector<int> first = api::FirstReplicas(a.spec->placement, a.spec->shape);
+  for (size_t k = 0; k < first.size(); ++k) {
+    const int64_t device = a.spec->placement.devices.at(k);
+    TESSERA_HOLDS(first[k] != first.at(read->ordinal) || a.holders.count(device) == 0 ||
+                      !s.cluster.ExecutorOf(device).alive(),
+                  "request ", request, " waits to read array ", read->array, ", which is there");
+  }
   return "";
 }
 

@@ -2,6 +2,8 @@
 // each kind of value, and one Line function for each kind of effect.
 #include "server/scheduler/testing/transcript.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -126,8 +128,18 @@ std::string Text(const api::CompileReply& r) {
 std::string Text(const api::ExecuteReply& r) {
   return absl::StrCat("operation=", r.operation, " outputs=", Text(r.outputs));
 }
+// Lists the devices of the shards only if the array is read from fewer devices than it has
+// ordinals.
 std::string Text(const ArrayInfo& info) {
-  return absl::StrCat("array=", info.array, " ", NameOf(info.state));
+  std::vector<std::string> shards;
+  for (const ArrayInfo::Shard& s : info.shards)
+    shards.push_back(absl::StrCat(s.executor, "#", s.incarnation, "/dev", s.device));
+  const std::set<std::string> distinct(shards.begin(), shards.end());
+  return absl::StrCat(
+      "array=", info.array, " ", NameOf(info.state),
+      info.state != ArrayInfo::State::kReady || distinct.size() == shards.size()
+          ? ""
+          : absl::StrCat(" held=", info.num_held, " shards=", absl::StrJoin(shards, ",")));
 }
 std::string Text(const ir::Array& a) { return absl::StrCat("value ", a.ToString()); }
 std::string Text(const api::Operation& o) {
