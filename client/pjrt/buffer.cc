@@ -304,7 +304,8 @@ absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& conten
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
   if (contents.zero) return ir::Array(dtype, local);
   // Get reads the array from its first device, and is free if the array came inline with the
-  // completion of its run.
+  // completion of its run. If a device's executor is lost or away, the coordinator gives tickets
+  // for another device with the same shard.
   if (contents.ordinal == 0 && IsWhole(contents.array, local))
     return client.session->service().Get(internal::AsConcrete(contents.array)->id,
                                          internal::kMaxWaitPerCall);

@@ -134,7 +134,8 @@ std::shared_ptr<Outcome> OutcomeOfRun(Client& client, const tessera::Array& arra
 // Waits until the run that makes `array` has ended, and returns its error. Each call to the service
 // is bounded, and the service ends every run at its deadline.
 absl::Status AwaitRun(const Client& client, const tessera::Array& array);
-// Waits for a shard of an array, and reads it.
+// Waits for a shard of an array, and reads it from its device or, if the executor of that device is
+// lost or away, from another device with the same shard.
 // `dtype` and `local` are the dtype and the shape of the shard.
 absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents, ir::DType dtype,
                                     const ir::Dims& local);

@@ -44,7 +44,8 @@ constexpr absl::Duration kServerGracePeriod = absl::Seconds(15);
 // How long the coordinator may take to detect a lost executor.
 constexpr absl::Duration kLossReportTimeout = absl::Seconds(2),
                          kLossPollInterval = absl::Milliseconds(20);
-// After an executor has restarted, the coordinator gives new tickets for it within this time.
+// After an executor has restarted, the coordinator gives new tickets for it within this time. For a
+// shard that another executor has too, it gives tickets for that one.
 constexpr absl::Duration kTicketRetryTimeout = absl::Seconds(5),
                          kMaxTicketBackoff = absl::Milliseconds(500);
 constexpr absl::Duration kFileTimeout = absl::Seconds(90);  // a worker opens the file
@@ -70,7 +71,7 @@ class TicketRetries {
   absl::Duration backoff_ = kLossPollInterval;
 };
 
-// Calls `attempt`, which creates and uses tickets, until no executor rejects them as stale. Gives
+// Calls `attempt`, which creates and uses tickets, until none of them turns out to be stale. Gives
 // up when TicketRetries does. The loop also ends if the array is lost, because `attempt` then fails
 // to get tickets.
 template <class F>
@@ -80,6 +81,13 @@ auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
     auto result = attempt();
     if (KindOf(result.status()) != ErrorKind::kTicketStale || !tries.WaitToRetry()) return result;
   }
+}
+
+// Returns whether the error says that an array is gone.
+bool IsLoss(const absl::Status& status) {
+  const ErrorKind kind = KindOf(status);
+  return !status.ok() && (kind == ErrorKind::kWorkerLost || kind == ErrorKind::kArrayDeleted ||
+                          kind == ErrorKind::kArrayNotFound);
 }
 
 template <class Arrays>
@@ -438,9 +446,13 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
     jobs.push_back([&, ticket = &t]() -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ticket->ordinal()));
       const bool is_whole = block.shape == value.shape();
-      return transfer_.Write(ticket->endpoint(), ticket->ticket(),
-                             is_whole ? value : ir::SliceBlock(value, block.starts, block.shape),
-                             end, [&] { return FetchLossError(response.array()); });
+      bool needed = true;
+      const auto check = [&] { return CheckTarget(response.array(), ticket->ordinal(), &needed); };
+      const absl::Status written = transfer_.Write(
+          ticket->endpoint(), ticket->ticket(),
+          is_whole ? value : ir::SliceBlock(value, block.starts, block.shape), end, check);
+      if (KindOf(written) == ErrorKind::kTicketStale) check().IgnoreError();
+      return needed ? written : absl::OkStatus();
     });
   }
   const absl::Status written = AwaitLossReason(response.array(), RunAll(jobs));
@@ -507,7 +519,7 @@ absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration 
       TESSERA_ASSIGN_OR_RETURN(
           const ir::Array shard,
           transfer_.Read(ticket->endpoint(), ticket->ticket(), spec.dtype, block.shape, end,
-                         [&] { return FetchLossError(array); }));
+                         [&] { return CheckSource(array, *ticket); }));
       absl::MutexLock lock(&mu);
       if (block.shape == spec.shape) {
         whole = shard;
@@ -529,10 +541,34 @@ absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration 
 
 absl::Status RemoteService::FetchLossError(uint64_t array) const {
   const absl::Status status = CreateReadTickets(array, {}, absl::ZeroDuration()).status();
-  const ErrorKind kind = KindOf(status);
-  const bool lost = kind == ErrorKind::kWorkerLost || kind == ErrorKind::kArrayDeleted ||
-                    kind == ErrorKind::kArrayNotFound;
-  return !status.ok() && lost ? status : absl::OkStatus();
+  return IsLoss(status) ? status : absl::OkStatus();
+}
+
+absl::Status RemoteService::CheckTarget(uint64_t array, int ordinal, bool* needed) const {
+  v1::CreateWriteTicketsRequest request;
+  request.set_array(array);
+  request.add_ordinals(ordinal);
+  const absl::StatusOr<v1::CreateWriteTicketsResponse> tickets =
+      Call(arrays_, &Arrays::CreateWriteTickets, request);
+  // VALUE_ERROR: every shard that is needed has been written.
+  *needed = tickets.ok() ? tickets->tickets_size() > 0
+                         : KindOf(tickets.status()) != ErrorKind::kValueError;
+  if (!*needed)
+    return MakeError(ErrorKind::kCancelled,
+                     absl::StrCat("array ", array, ": shard ", ordinal, " is not needed any more"));
+  return IsLoss(tickets.status()) ? tickets.status() : absl::OkStatus();
+}
+
+absl::Status RemoteService::CheckSource(uint64_t array, const v1::ShardTicket& used) const {
+  const absl::StatusOr<v1::CreateReadTicketsResponse> tickets =
+      CreateReadTickets(array, {used.ordinal()}, absl::ZeroDuration());
+  if (!tickets.ok()) return IsLoss(tickets.status()) ? tickets.status() : absl::OkStatus();
+  if (tickets->tickets_size() != 1 || tickets->tickets(0).endpoint() == used.endpoint())
+    return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kTicketStale,
+      absl::StrCat("array ", array, ": shard ", used.ordinal(), " is not read from ",
+                   used.endpoint(), " any more, but from ", tickets->tickets(0).endpoint()));
 }
 
 absl::Status RemoteService::AwaitLossReason(uint64_t array, absl::Status transfer_status) const {
@@ -566,9 +602,10 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
         absl::StrCat("the coordinator gave ", tickets.tickets_size(), " tickets for one shard"));
   }
   TESSERA_ASSIGN_OR_RETURN(const Block block, BlockOf(spec, ordinal));
-  absl::StatusOr<ir::Array> shard = transfer_.Read(
-      tickets.tickets(0).endpoint(), tickets.tickets(0).ticket(), spec.dtype, block.shape,
-      SteadyNow() + kTransferTimeout, [&] { return FetchLossError(array); });
+  const v1::ShardTicket& ticket = tickets.tickets(0);
+  absl::StatusOr<ir::Array> shard =
+      transfer_.Read(ticket.endpoint(), ticket.ticket(), spec.dtype, block.shape,
+                     SteadyNow() + kTransferTimeout, [&] { return CheckSource(array, ticket); });
   TESSERA_RETURN_IF_ERROR(AwaitLossReason(array, shard.status()));
   return shard;
 }

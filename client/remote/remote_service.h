@@ -83,6 +83,13 @@ class RemoteService final : public api::Service {
   // Asks the coordinator about the array. Returns the coordinator's error if the array is lost or
   // deleted, and OK if it is not.
   absl::Status FetchLossError(uint64_t array) const;
+  // Like FetchLossError, for an array that is being written. If the shard need not be written any
+  // more, because its executor is lost and other devices get the same shard, sets *needed to false
+  // and returns an error, which ends the transfer.
+  absl::Status CheckTarget(uint64_t array, int ordinal, bool* needed) const;
+  // Like FetchLossError, but also returns TICKET_STALE if the coordinator would now give a ticket
+  // for another executor than `used` is for, because that executor is lost or away.
+  absl::Status CheckSource(uint64_t array, const v1::ShardTicket& used) const;
   // Returns `transfer_status`, the result of a transfer, unless it says that the executor did not
   // respond. In that case waits until the coordinator knows why the executor was lost, and returns
   // the coordinator's error.

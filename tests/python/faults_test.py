@@ -226,7 +226,8 @@ def test_a_download_waits_for_an_executor_that_comes_back(proxied):
         np.testing.assert_array_equal(client.get(array), VALUE)
 
 
-def test_an_executor_that_stays_away_is_lost(shards):
+def test_an_executor_that_stays_away_is_lost(shards, monkeypatch):
+    monkeypatch.setattr(_transfer, "_TICKET_RETRY_TIMEOUT", 0.2)
     with tcp_proxy.Proxy(shards.server.address) as proxy:
         shards.endpoint = proxy.address
         with connect(shards.server) as client:
@@ -236,6 +237,40 @@ def test_an_executor_that_stays_away_is_lost(shards):
                 client.get(array)
     assert caught.value.reason == "WORKER_LOST"
     assert caught.value.metadata == {"endpoint": proxy.address}
+
+
+def test_a_download_goes_on_at_the_executor_of_a_replica(shards):
+    with tcp_proxy.Proxy(shards.server.address) as proxy:
+        shards.endpoint = proxy.address
+        with connect(shards.server) as client:
+            array = client.put(VALUE, MESH, P("x"))
+            proxy.go_away()
+            good = shards.server.handlers["ArrayService/CreateReadTickets"]
+
+            def read_tickets(request, context):
+                answer = good(request, context)
+                shards.endpoint = None  # the next tickets are for the server itself
+                return answer
+
+            shards.server.handlers["ArrayService/CreateReadTickets"] = read_tickets
+            np.testing.assert_array_equal(client.get(array), VALUE)
+    assert shards.server.calls("ArrayService/CreateReadTickets") == 2
+
+
+def test_an_upload_ends_without_a_shard_that_is_not_needed(shards):
+    all_tickets, asked = shards.tickets, []
+
+    def write_tickets(request, context):
+        asked.append(list(request.ordinals))
+        return _proto.message("CreateWriteTicketsResponse")()
+
+    shards.server.handlers["ArrayService/CreateWriteTickets"] = write_tickets
+    with tcp_proxy.Proxy(shards.server.address) as proxy, connect(shards.server) as client:
+        proxy.go_away()
+        shards.tickets = lambda: [all_tickets()[0], all_tickets()[1] | {"endpoint": proxy.address}]
+        client.put(VALUE, MESH, P("x"))
+    assert bytes(shards.data[0]) == VALUE[0].tobytes()
+    assert asked == [[1]]
 
 
 def test_stale_tickets_are_asked_for_anew(shards):

@@ -230,7 +230,9 @@ def _put_once(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline)
     made = channel._call_in_session("ArrayService/CreateArray", request, deadline.left)
     array = Array(channel, made.array, spec)
     try:
-        channel._transfers.write(spec, made.tickets, value, deadline)
+        channel._transfers.write(
+            spec, made.tickets, value, deadline, lambda k: channel._needs_shard(array.id, k)
+        )
     except errors.UnavailableError as error:
         reason = channel._loss_reason(array.id, error)
         if reason is not error:

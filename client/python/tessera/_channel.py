@@ -136,6 +136,22 @@ class Channel:
                 if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
                     raise
 
+    def _needs_shard(self, array: int, ordinal: int) -> bool:
+        """Returns whether a shard of an array that is being uploaded must still be written, as far
+        as is known."""
+        try:
+            answer = self._call_with(
+                "ArrayService/CreateWriteTickets",
+                _LOSS_REPORT_TIMEOUT,
+                array=array,
+                ordinals=[ordinal],
+            )
+        except errors.InvalidArgumentError as error:
+            return error.reason != "VALUE_ERROR"  # All shards that are needed have been written.
+        except errors.Error:
+            return True
+        return len(answer.tickets) > 0
+
     def _loss_reason(self, array: int, error: errors.Error) -> errors.Error:
         """Returns the coordinator's reason why an executor does not respond. Returns `error` if the
         coordinator knows none."""

@@ -373,8 +373,8 @@ class Client(Channel):
                 retry. Reason NOT_ENOUGH_DEVICES: as for `put()`.
             NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know the source, as
                 after a restart without a state folder. Make the source again.
-            UnavailableError: Reason WORKER_LOST: the bytes of the source are lost. Make the source
-                again.
+            UnavailableError: Reason WORKER_LOST: shards of the source are lost with a worker, and no
+                other worker has them. Make the source again.
             ResourceExhaustedError: Reason LIMIT_EXCEEDED: there are too many arrays. Delete arrays
                 first.
             Error: The error of the operation that should have made the source.
@@ -423,8 +423,9 @@ class Client(Channel):
                 run. Do not retry.
             NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know the array, as after
                 a restart without a state folder. Make the array again.
-            UnavailableError: Reason WORKER_LOST: the bytes are lost with a worker. Make the array
-                again, from inputs that still exist.
+            UnavailableError: Reason WORKER_LOST: shards are lost with a worker, and no other worker
+                has them; the message says which. Make the array again, from inputs that still
+                exist.
             DeadlineExceededError: The array was not ready, or not downloaded, in time. The run that
                 computes it goes on. Retry.
             DataLossError: Reason CHECKSUM_MISMATCH: bytes changed on the way, several times. Retry.

@@ -24,7 +24,8 @@ _PARALLEL = 4
 # The DNS name in every worker's certificate. The certificate contains no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
 _ATTEMPTS_WITHOUT_PROGRESS = 4
-# If an executor restarts, the coordinator gives new tickets for it within this many seconds.
+# If an executor restarts or is lost, the coordinator gives new tickets within this many seconds: for
+# its next process, or for another executor that has the shards.
 _TICKET_RETRY_TIMEOUT = 5.0
 
 _T = TypeVar("_T")
@@ -65,13 +66,24 @@ class Transfers:
     # ---- Uploads. ----
 
     def write(
-        self, spec: ArraySpec, tickets: Sequence[Any], value: Any, deadline: Deadline
+        self,
+        spec: ArraySpec,
+        tickets: Sequence[Any],
+        value: Any,
+        deadline: Deadline,
+        is_needed: Callable[[int], bool],
     ) -> None:
-        """Uploads all shards of an array that has just been created."""
+        """Uploads all shards of an array that has just been created. If the executor of a shard is
+        lost, `is_needed` says whether the shard with this ordinal must still be written. It need
+        not if other devices get the same shard."""
 
         def job(ticket: Any) -> None:
             block = np.ascontiguousarray(value[spec.block_of(ticket.ordinal)])
-            self._write_shard(ticket, _bytes_of(block), deadline)
+            try:
+                self._write_shard(ticket, _bytes_of(block), deadline)
+            except errors.UnavailableError:
+                if is_needed(ticket.ordinal):
+                    raise
 
         _run([functools.partial(job, t) for t in tickets])
 
@@ -110,7 +122,8 @@ class Transfers:
         bits: bool = False,
     ) -> Any:
         """Downloads an array. `tickets` returns tickets for the distinct shards of the array. It is
-        called again while executors reject the tickets as stale."""
+        called again while executors reject the tickets as stale or cannot be reached. The new
+        tickets may be for other executors, which hold replicas of the shards."""
         dtype = _dtypes.bits_of(spec.dtype) if bits else _dtypes.to_numpy(spec.dtype)
         value = np.empty(spec.shape, dtype)
         done: set[int] = set()
@@ -123,7 +136,12 @@ class Transfers:
             block = value[at]
             direct = block.flags.c_contiguous
             into = block if direct else np.empty(spec.block_shape, dtype)
-            self._read_shard(ticket, _bytes_of(into), deadline)
+            try:
+                self._read_shard(ticket, _bytes_of(into), deadline)
+            except errors.UnavailableError as error:
+                if error.reason != "WORKER_LOST":
+                    raise
+                raise ExecutorLost(error) from None
             if not direct:
                 value[at] = into
             done.add(ticket.ordinal)
@@ -163,14 +181,14 @@ class Transfers:
 
 
 class ExecutorLost(Exception):
-    """An executor was lost before the array was written. The first argument is the reason."""
+    """An executor was lost before the transfer was complete. The first argument is the reason."""
 
 
 def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
     """Calls `attempt` until its tickets are accepted, and returns its result.
 
     Retries for a few seconds while the tickets are stale or `attempt` raises ExecutorLost, which
-    both happen when an executor restarts."""
+    both happen when an executor restarts or is lost."""
     end: Deadline | None = None  # Set at the first failure.
     failures = 0
     while True:
