@@ -48,6 +48,34 @@ except Exception as error:
 """
 
 
+# This program reads an array that is replicated over two workers, after the executor of the first has
+# been killed, and uses it on the device that is left. Then it reads an array that was sharded over both.
+REPLICATED = """
+import sys
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+tessera_jax.initialize()
+mesh = Mesh(np.array(jax.devices()), ("x",))
+step = jax.jit(lambda a: a + 1, out_shardings=NamedSharding(mesh, P()))
+y = step(jnp.arange(1 << 16)).block_until_ready()
+z = jax.jit(lambda a: a * 2, out_shardings=NamedSharding(mesh, P("x")))(y).block_until_ready()
+wanted = np.arange(1 << 16) + 1
+print("running", flush=True)
+sys.stdin.readline()
+print("read", bool((np.asarray(y) == wanted).all()), flush=True)
+print("shards", [bool((np.asarray(s.data) == wanted).all()) for s in y.addressable_shards], flush=True)
+there = jax.device_put(y, jax.devices()[1])
+print("used", bool((np.asarray(jax.jit(lambda a: a * 2)(there)) == wanted * 2).all()), there.devices(), flush=True)
+again = step(y)  # waits for the executor, and copies the array to its device
+print("again", [bool((np.asarray(s.data) == wanted + 1).all()) for s in again.addressable_shards], flush=True)
+try:
+    print(np.asarray(z))
+except Exception as error:
+    print("raised", type(error).__name__, error, flush=True)
+"""
+
+
 # This program starts many steps and reads only the last result. Meanwhile something happens to the
 # coordinator.
 AHEAD = """
@@ -486,6 +514,25 @@ class PluginTest(unittest.TestCase):
             finally:
                 found.kill()
         self.assertRegex(said, r"raised JaxRuntimeError (ABORTED|UNAVAILABLE): WORKER_LOST: .*w0")
+
+    def test_what_another_worker_has_too_outlives_a_worker(self):
+        import daemons
+        with daemons.Cluster(workers=2, devices=1) as cluster:
+            first = next(d["worker"] for d in cluster.healthy_devices() if d.get("id", "0") == "0")
+            executor, = cluster.executor_pids(int(first[1:]))
+            found = run_python(REPLICATED.format(paths=sys.path[:2]), TESSERA_ADDRESS=cluster.address)
+            try:
+                await_line(found, "running")
+                os.kill(executor, signal.SIGKILL)
+                said, _ = found.communicate("\n", timeout=100)
+            finally:
+                found.kill()
+        self.assertIn("read True", said)
+        self.assertIn("shards [True, True]", said)
+        self.assertIn("used True", said)
+        self.assertIn("again [True, True]", said)
+        self.assertRegex(said, rf"raised JaxRuntimeError .*WORKER_LOST: .*lost with its shard \[0:32768\], which was "
+                               rf"only on device 0 of worker {first}")
 
     def test_steps_outlast_their_coordinator(self):
         import daemons

@@ -51,6 +51,33 @@ def test_a_killed_executor_comes_back(own_cluster):
         np.testing.assert_array_equal(client.get(again), A)
 
 
+def test_an_array_that_two_workers_have_outlives_one_of_them(own_cluster):
+    value = np.arange(1 << 16, dtype=np.float32)  # more bytes than the coordinator relays
+    with tessera.connect(own_cluster.address, timeout=30) as client:
+        first, second = (next(w for w in client.workers() if w.name == name)
+                         for name in ("w0", "w1"))
+        # Along "w" the devices belong to different workers.
+        mesh = tessera.Mesh({"w": 2, "d": 2}, first.devices + second.devices)
+        large, small = client.put(value, mesh, P("d")), client.put(A, mesh, P("d"))
+        sharded = client.put(value, mesh, P("w"))
+        executor, = own_cluster.executor_pids(0)
+        os.kill(executor, signal.SIGKILL)
+        np.testing.assert_array_equal(np.asarray(large), value)
+        np.testing.assert_array_equal(np.asarray(small), A)
+        with pytest.raises(tessera.UnavailableError) as caught:
+            client.get(sharded, timeout=20)
+        assert caught.value.reason == "WORKER_LOST"
+        devices = ", ".join(map(str, first.devices))
+        assert (f"is lost with its shard [0:{value.size // 2}], which was only on devices "
+                f"{devices} of worker w0") in caught.value.message
+        # The array is moved to the devices that are left, and used there.
+        living = tessera.Mesh({"x": 2}, second.devices)
+        moved = client.reshard(small, living, P("x"))
+        np.testing.assert_array_equal(np.asarray(moved), A)
+        product, _ = client.compile(PRODUCT, mesh=living)(moved, B)
+        np.testing.assert_array_equal(np.asarray(product), A * B)
+
+
 def test_restarts_are_told_as_what_they_are(own_cluster):
     """A burst of restarts costs clients retries and arrays, but never gives an error about
     permissions."""
