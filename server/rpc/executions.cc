@@ -218,6 +218,9 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
     if (refused != nullptr && RetryLater(*refused)) return;
     CountRun(event, began_at_);
     const uint64_t number = ordered_request_.number();
+    const bool stop = refused != nullptr && ordered_request_.stop_if_not_found() &&
+                      (KindOf(*refused) == ErrorKind::kProgramNotFound ||
+                       KindOf(*refused) == ErrorKind::kSessionNotFound);
     {
       absl::MutexLock lock(&mu_);
       if (refused != nullptr) {
@@ -227,8 +230,10 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
         RememberResults(number, std::vector<uint64_t>(outputs.begin(), outputs.end()));
       }
       settling_ = false;
+      if (stop) all_read_ = true;  // the requests behind it are never read
     }
     SendEvent(number, std::move(event));
+    if (stop) return End(absl::OkStatus());
     ReadIfRoom();
   }
   void RememberResults(uint64_t number, ResultIds results) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

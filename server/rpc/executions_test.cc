@@ -314,6 +314,38 @@ TEST_P(ExecutionsTest, ARunThatUsesAResultOfARefusedRunGetsTheSameError) {
   EXPECT_TRUE(Next().has_accepted());
 }
 
+// A caller that can compile the program again wants no later run to overtake the refused one: it
+// may delete or take the arguments of the refused run.
+TEST_P(ExecutionsTest, AStreamMayEndBehindARunWhoseExecutableDoesNotExist) {
+  const v1::ExecuteProgramRequest run = MakeDoublingRun();
+  const auto send = [&](uint64_t number, const v1::ExecuteProgramRequest& what) {
+    v1::ExecuteProgramsRequest request;
+    request.set_number(number);
+    *request.mutable_run() = what;
+    request.set_in_order(true);
+    request.set_stop_if_not_found(true);
+    return stream_->Write(request);
+  };
+  v1::ExecuteProgramRequest wrong = run, unknown = run, behind = run;
+  wrong.clear_args();
+  unknown.set_executable(99);
+  behind.set_request_id("behind");
+  ASSERT_TRUE(send(1, wrong) && send(2, unknown));
+  send(3, behind);  // fails if the stream has ended already
+  EXPECT_THAT(ir::serial::FromProto(Next().refused()), ReasonIs("TYPE_ERROR"));
+  const v1::ExecuteProgramsEvent refused = Next();
+  EXPECT_EQ(refused.number(), 2);
+  EXPECT_THAT(ir::serial::FromProto(refused.refused()), ReasonIs("PROGRAM_NOT_FOUND", "99"));
+  v1::ExecuteProgramsEvent none;
+  EXPECT_FALSE(stream_->Read(&none)) << none.ShortDebugString();
+  TESSERA_EXPECT_OK(End());
+  // The run behind it was not executed, so its request_id is free for another request.
+  behind.clear_args();
+  grpc::ClientContext context;
+  v1::ExecuteProgramResponse response;
+  EXPECT_THAT(Read(stub_->ExecuteProgram(&context, behind, &response)), ReasonIs("TYPE_ERROR"));
+}
+
 TEST_P(ExecutionsTest, AMissingResultOrArgumentIsRefused) {
   const v1::ExecuteProgramRequest run = MakeDoublingRun();
   v1::ExecuteProgramsRequest second;

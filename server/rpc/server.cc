@@ -111,6 +111,7 @@ class GrpcServer final : public Server {
       builder.AddChannelArgument(a.name, a.value);
     builder.SetResourceQuota(grpc::ResourceQuota("coordinator").Resize(kQuotaBytes));
     context_.features.push_back("runs_in_order");
+    context_.features.push_back("stop_if_not_found");
     if (gate_->tokens() != nullptr) context_.features.push_back("tokens");
     if (security.tls) context_.features.push_back("tls");
     if (security.channelz) context_.features.push_back("channelz");
