@@ -43,6 +43,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.request_id_age = absl::Milliseconds(options.request_id_ms);
   config.sessions_max = options.sessions_max;
   config.meshes_max = options.meshes_max;
+  config.executables_max = options.executables_max;
   config.programs_max = options.programs_max;
   config.programs_bytes_max = options.programs_bytes_max;
   config.program_bytes_max = options.max_program_bytes;
