@@ -84,6 +84,8 @@ struct CompileReply {
   std::vector<PendingReason> pending = {};
 };
 
+class KeptProgram;
+
 struct ExecuteRequest {
   uint64_t executable = 0;
   std::vector<uint64_t> args;  // array ids; the server reshards those whose sharding differs
@@ -107,6 +109,9 @@ struct ExecuteRequest {
   // reported where its results are used. The ids in such a reply are valid for this service object
   // only.
   bool ahead = false;
+  // The program of `executable`, or null. A service that takes the run ahead compiles it again if
+  // the executable is gone when the run's turn comes. For other runs the caller does so.
+  std::shared_ptr<KeptProgram> kept_program = nullptr;
 };
 struct ExecuteReply {
   uint64_t operation = 0;
@@ -205,6 +210,13 @@ class Service {
   // Returns whether the operation is known to have ended. Makes no call over a network and waits
   // for nothing, so the answer may be false although the operation has ended.
   virtual bool HasEnded(uint64_t) { return false; }
+  // Returns why an array or an operation cannot be used any more, if this client knows it without
+  // looking at the object: SESSION_NOT_FOUND if the session that had it ended while this process
+  // did not run. Returns OK for any other id.
+  virtual absl::Status CheckHeld(uint64_t id) {
+    (void)id;
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace tessera::api
