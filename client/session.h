@@ -20,6 +20,7 @@
 #include "client/array.h"
 #include "client/embedded.h"
 #include "client/mesh.h"
+#include "ir/api/kept_program.h"
 #include "ir/api/service.h"
 
 namespace tessera::ir {
@@ -48,9 +49,10 @@ struct ConnectOptions {
   // false to cancel the transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
   Keepalive keepalive = {};  // how soon a dead connection is detected
-  // How long calls wait for a coordinator that has gone away, each within its own timeout. After
-  // this time, and until the coordinator is back, calls fail with UNREACHABLE within a few seconds.
-  // The session, its arrays and its runs stay valid meanwhile.
+  // How long calls wait for a coordinator that has gone away or does not answer, and transfers for
+  // an executor, each within its own timeout. After this time, and until the coordinator is back,
+  // calls fail with UNREACHABLE within a few seconds. The session, its arrays and its runs stay
+  // valid meanwhile.
   absl::Duration reconnect = absl::Seconds(30);
   // The id of an open session to use. The session goes on when this object is destroyed. 0 is the
   // tenant's own session, where arrays persist until they are deleted.
@@ -98,6 +100,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // `num_printed` results are the record of the prints, which the caller does not get.
     std::shared_ptr<const ir::RecordedEffects> prints;
     int num_printed = 0;
+    // The program and the present id of the executable, which changes when the service has dropped
+    // the executable: `reply` keeps the first id.
+    std::shared_ptr<api::KeptProgram> kept_program;
 
     size_t num_results() const { return out_types.size() - num_printed; }
   };
@@ -145,6 +150,11 @@ class Session : public std::enable_shared_from_this<Session> {
   explicit Session(std::shared_ptr<api::Service> service);
   // Calls Execute, and retries for a bounded time while the server's queue is full.
   absl::StatusOr<api::ExecuteReply> ExecuteWhenAccepted(const api::ExecuteRequest& request)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Like ExecuteWhenAccepted, and fills in the executable. If the service has dropped the
+  // executable, compiles the program again and calls Execute once more.
+  absl::StatusOr<api::ExecuteReply> ExecuteKept(api::KeptProgram& program,
+                                                api::ExecuteRequest& request)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Sends the accumulated deletions to the server.
   void FlushReleased() ABSL_LOCKS_EXCLUDED(mu_);

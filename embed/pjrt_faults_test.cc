@@ -150,6 +150,26 @@ class FaultyService final : public api::Service {
   std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
 };
 
+TEST(ClientOptionsTest, TheTimeForWhichCallsWaitForACoordinatorIsAnOption) {
+  const auto options = [](const char* seconds, absl::Span<const NamedValue> given = {}) {
+    return ReadClientOptions(given,
+                             [seconds](const std::string& name) -> std::optional<std::string> {
+                               if (name == "TESSERA_ADDRESS") return "127.0.0.1:8470";
+                               if (name == "TESSERA_RECONNECT" && seconds != nullptr)
+                                 return seconds;
+                               return std::nullopt;
+                             });
+  };
+  EXPECT_EQ(options(nullptr)->reconnect, absl::Seconds(30));
+  EXPECT_EQ(options("")->reconnect, absl::Seconds(30));
+  EXPECT_EQ(options("2")->reconnect, absl::Seconds(2));
+  EXPECT_EQ(options("2", {IntOption("reconnect", 7)})->reconnect, absl::Seconds(7));
+  const absl::Status wrong = options("soon").status();
+  EXPECT_EQ(ReasonOf(wrong), "VALUE_ERROR");
+  EXPECT_THAT(std::string(wrong.message()),
+              HasSubstr("TESSERA_RECONNECT: reconnect: a number from 0 to 86400 is expected"));
+}
+
 // The tests run in both modes of the client. In one, runs are requested on the caller's thread, as
 // with an embedded cluster. In the other they are queued, and requested while the caller continues.
 class BothModesTest : public PjrtTest, public ::testing::WithParamInterface<bool> {

@@ -146,10 +146,16 @@ GOES_ON = [
      "the operation ends with `DEADLINE_EXCEEDED`"),
     ("open calls to end, when the coordinator stops", "shutdown_grace",
      "the calls end with `SERVER_STOPPING` or are cut"),
-    ("the answer to a call of the C++ SDK that does not block", "call_timeout",
+    ("the return of a coordinator that is away or silent, in each call of a client, within the call's own bound",
+     "reconnect", "the call fails with `UNREACHABLE`, which names the call, its time and the address"),
+    ("the answer to a call of a client that does not block, if the bound above is shorter", "min_answer",
      "the call fails with `UNREACHABLE`"),
-    ("the return of a coordinator that is away, in each call of the C++ SDK, within the call's own bound",
-     "reconnect", "the call fails with `UNREACHABLE`"),
+    ("the return of an executor that is away, in a transfer of a client, unless the coordinator has lost it",
+     "reconnect", "the transfer fails with `WORKER_LOST`"),
+    ("the acceptance of a run that was sent ahead, while the coordinator answers other calls", "accept_timeout",
+     "the uses of its results fail with `DEADLINE_EXCEEDED`"),
+    ("workers to find a coordinator again that has lost its state, in calls of a client that need devices",
+     "return_timeout", "the call fails with `NOT_ENOUGH_DEVICES`"),
     ("the queue to have room, in the C++ SDK", "queue_wait", "the call throws `QUEUE_FULL`"),
     ("a coordinator, and devices, that a program of JAX or the C++ SDK connects to", "connect",
      "JAX raises a RuntimeError; the SDK throws `UNREACHABLE` or `NOT_ENOUGH_DEVICES`"),
@@ -174,13 +180,16 @@ FIXED = {
     "begin_timeout": ("worker/files/task.h", "absl::Duration kBeginTimeout"),
     "shutdown_grace": ("server/main.cc", "absl::Duration kShutdownGrace"),
     "reconnect": ("client/session.h", "absl::Duration reconnect"),
-    "call_timeout": ("client/remote/remote_service.h", "absl::Duration kCallTimeout"),
+    "min_answer": ("client/remote/remote_service.h", "absl::Duration kMinAnswer"),
+    "accept_timeout": ("client/remote/runs_ahead.cc", "absl::Duration kAcceptTimeout"),
+    "return_timeout": ("client/remote/remote_service.cc", "absl::Duration kReturnTimeout"),
     "queue_wait": ("client/trace/session.cc", "absl::Duration kMaxQueueWait"),
     "connect": ("client/session.h", "absl::Duration timeout"),
     "device_wait": ("client/pjrt/buffer.cc", "absl::Duration kDeviceWaitMax"),
     "state_wait": ("client/pjrt/tessera_extension.cc", "absl::Duration kStateWait"),
     "cancel_all_wait": ("client/pjrt/live_runs.cc", "absl::Duration kCancelAllWait"),
 }
+CLIENT_OPTIONS = ("reconnect",)  # options of a client's connection
 REQUEST_FIELDS = ("timeout", "deadline")
 SECONDS = {"Milliseconds": 0.001, "Seconds": 1, "Minutes": 60, "Hours": 3600}
 
@@ -227,6 +236,8 @@ def bounds_text(names):
             return f"the request's `{name}`"
         if name in OPTIONS:
             return f"`{name}` ({duration_text(OPTIONS[name][0])})"
+        if name in CLIENT_OPTIONS:
+            return f"`{name}` ({duration_text(CONSTANTS[name])})"
         return f"{duration_text(CONSTANTS[name])} (fixed)"
     return ", ".join(one(n) for n in names.split())
 
@@ -241,10 +252,11 @@ def documented():
         "tables in that test.\nThe test fails if a method or an option has no row.", "",
         "Every wait has a bound, which is one of three things: an option, a field of the request, or a "
         "fixed time. The time\nin brackets behind an option is its default ([env.md](env.md) has its "
-        "range). If an option and a field of the request\nbound the same wait, the shorter time "
-        "counts. The caller's own deadline ends the wait of every call as well; the\ncomment of the "
-        "method in the protos says what then becomes of the work that the call began. A name such as\n"
-        "`WORKER_LOST` is the reason of an error ([errors.md](errors.md)).", "",
+        "range). `reconnect` is an option of a client's\nconnection ([networking.md](networking.md)). If an "
+        "option and a field of the request bound the same wait, the\nshorter time counts. The caller's own "
+        "deadline ends the wait of every call as well; the comment of the method in\nthe protos says what "
+        "then becomes of the work that the call began. A name such as `WORKER_LOST` is the reason of\nan "
+        "error ([errors.md](errors.md)).", "",
         "## Methods that wait", "",
         "| method | waits for | at most | at the bound |", "|---|---|---|---|"]
     for name in sorted(WAITS):

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "client/pjrt/status.h"
 #include "client/pjrt/types.h"
@@ -30,6 +31,8 @@ constexpr absl::Duration kWaitSlice = absl::Seconds(1);
 constexpr absl::Duration kDeviceWaitMax = absl::Minutes(10);
 // How long a copy waits for the state of its device. If there is no answer, the copy is tried.
 constexpr absl::Duration kDeviceAnswerWait = absl::Seconds(1);
+// The longest wait for an array whose run has ended.
+constexpr absl::Duration kReadTimeout = absl::Minutes(10);
 
 absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, int64_t width) {
   ir::Dims out;
@@ -100,6 +103,23 @@ absl::Status AwaitEndOfRun(const Client& client, const RunAndArray& run) {
       return ErrorOfForgottenRun(client, run);
     TESSERA_RETURN_IF_ERROR(record.status());
     if (internal::HasEnded(*record)) return record->error;
+  }
+}
+
+// Calls `read` again and again while the coordinator is away. After a bound of its own the service
+// returns another error than DEADLINE_EXCEEDED.
+template <class Read>
+absl::StatusOr<ir::Array> ReadWhenReady(const Client& client, const Read& read) {
+  const absl::Time end = SteadyNow() + kReadTimeout;
+  while (true) {
+    const absl::Time began = SteadyNow();
+    absl::StatusOr<ir::Array> value = read(internal::kMaxWaitPerCall);
+    // If the call lasted for the whole wait, the array is not ready yet or nobody knows. If the
+    // call returned earlier, DEADLINE_EXCEEDED is the error of the run.
+    const absl::Time now = SteadyNow();
+    const bool not_yet = absl::IsDeadlineExceeded(value.status()) &&
+                         now - began >= internal::kMaxWaitPerCall && now < end;
+    if (!not_yet || client.closing.load()) return value;
   }
 }
 
@@ -303,14 +323,15 @@ absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& conten
                                     const ir::Dims& local) {
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
   if (contents.zero) return ir::Array(dtype, local);
+  api::Service& service = client.session->service();
+  const uint64_t id = internal::AsConcrete(contents.array)->id;
   // Get reads the array from its first device, and is free if the array came inline with the
   // completion of its run. If a device's executor is lost or away, the coordinator gives tickets
   // for another device with the same shard.
-  if (contents.ordinal == 0 && IsWhole(contents.array, local))
-    return client.session->service().Get(internal::AsConcrete(contents.array)->id,
-                                         internal::kMaxWaitPerCall);
-  return client.session->service().GetShard(internal::AsConcrete(contents.array)->id,
-                                            contents.ordinal, internal::kMaxWaitPerCall);
+  const bool whole = contents.ordinal == 0 && IsWhole(contents.array, local);
+  return ReadWhenReady(client, [&](absl::Duration wait) {
+    return whole ? service.Get(id, wait) : service.GetShard(id, contents.ordinal, wait);
+  });
 }
 
 Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {

@@ -22,6 +22,7 @@ namespace {
 // The number of threads that wait for runs and transfers. If there are more runs and transfers,
 // they get a thread when one is free. The number is high because a thread that waits costs little.
 constexpr int kWaitersMax = 32;
+constexpr int kReconnectSecondsMax = 86'400;
 
 // How long a process waits for a cluster to which it could not connect before.
 constexpr absl::Duration kLaterConnectWait = absl::Seconds(5);
@@ -52,9 +53,14 @@ absl::Status SetOption(ClientOptions* out, std::string_view name, const std::str
                              ParseNumber(name, value, std::numeric_limits<int>::max()));
     return absl::OkStatus();
   }
+  if (name == "reconnect") {
+    TESSERA_ASSIGN_OR_RETURN(const int seconds, ParseNumber(name, value, kReconnectSecondsMax));
+    out->reconnect = absl::Seconds(seconds);
+    return absl::OkStatus();
+  }
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("the plugin has no option '", ToAbsl(name),
-                                "': address, embedded and min_devices are known"));
+                                "': address, embedded, min_devices and reconnect are known"));
 }
 
 // Tells the user about a wait for the cluster, and lets Ctrl-C end it.
@@ -93,6 +99,7 @@ std::shared_ptr<Session> OpenSession(const ClientOptions& options) {
     connect.on_wait = [&wait](const std::string& what, absl::Duration left) {
       return wait.GoOn(what, left);
     };
+    connect.reconnect = options.reconnect;
     std::shared_ptr<Session> session = Session::Connect(options.address, connect, Site{});
     session->RunAhead();
     has_failed.store(false);
@@ -144,8 +151,9 @@ absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> giv
                                                 const EnvLookup& env) {
   ClientOptions out;
   if (const auto address = env("TESSERA_ADDRESS")) out.address = *address;
-  for (const auto& [variable, option] : {std::pair("TESSERA_EMBEDDED", "embedded"),
-                                         std::pair("TESSERA_MIN_DEVICES", "min_devices")}) {
+  for (const auto& [variable, option] :
+       {std::pair("TESSERA_EMBEDDED", "embedded"), std::pair("TESSERA_MIN_DEVICES", "min_devices"),
+        std::pair("TESSERA_RECONNECT", "reconnect")}) {
     const std::optional<std::string> value = env(variable);
     if (!value || value->empty()) continue;
     TESSERA_RETURN_IF_ERROR(Annotate(SetOption(&out, option, *value), variable));

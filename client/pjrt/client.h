@@ -112,6 +112,8 @@ struct ClientOptions {
   std::string address;  // address of a coordinator (TESSERA_ADDRESS)
   int embedded = 0;     // number of devices of a cluster in this process (TESSERA_EMBEDDED)
   int min_devices = 1;  // number of devices that Connect waits for (TESSERA_MIN_DEVICES)
+  // How long calls wait for a coordinator that is away (TESSERA_RECONNECT, in seconds).
+  absl::Duration reconnect = ConnectOptions().reconnect;
 };
 // Reads the options `given` and the environment. Returns VALUE_ERROR for an option that is not
 // known or makes no sense, and if neither an address nor embedded devices are given.

@@ -15,6 +15,8 @@ namespace {
 // If a stream was idle for this long, the client checks before the next run whether the stream has
 // ended.
 constexpr absl::Duration kMaxIdle = absl::Milliseconds(50);
+// gRPC ends a cancelled stream at once, without the server.
+constexpr absl::Duration kCancelTimeout = absl::Seconds(5);
 
 }  // namespace
 
@@ -62,19 +64,12 @@ class ExecutionClient::Stream {
   // Waits until `flag` of the run is set or the run is over. Returns false at `deadline`.
   bool Await(const Run& run, bool Run::*flag, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    const auto arrived = [&] { return run.*flag || run.over_; };
-    const auto arrived_or_idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return arrived() || !polling_;
-    };
-    while (true) {
-      if (!mu_.AwaitWithTimeout(absl::Condition(&arrived_or_idle), deadline - SteadyNow()))
-        return false;
-      if (arrived()) return true;
-      polling_ = true;
-      const bool in_time = Poll(deadline);
-      polling_ = false;
-      if (!in_time) return arrived();
-    }
+    return AwaitThat([&] { return run.*flag || run.over_; }, deadline);
+  }
+  // Waits until the stream has ended. Returns false at `deadline`.
+  bool AwaitEnd(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return AwaitThat([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return broken_; }, deadline);
   }
   // Returns false if the stream has ended. If the stream was idle, polls it first, because it may
   // have ended while no thread polled.
@@ -95,6 +90,23 @@ class ExecutionClient::Stream {
   mutable absl::Mutex mu_;
 
  private:
+  // Polls the queue, or waits for another thread that does, until `arrived` returns true. Returns
+  // false at `deadline`.
+  template <class Arrived>
+  bool AwaitThat(const Arrived& arrived, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto arrived_or_idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return arrived() || !polling_;
+    };
+    while (true) {
+      if (!mu_.AwaitWithTimeout(absl::Condition(&arrived_or_idle), deadline - SteadyNow()))
+        return false;
+      if (arrived()) return true;
+      polling_ = true;
+      const bool in_time = Poll(deadline);
+      polling_ = false;
+      if (!in_time) return arrived();
+    }
+  }
   // Waits for the next event of the queue and handles it. Releases the lock during the wait.
   // Returns false at `deadline`.
   bool Poll(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -237,6 +249,13 @@ grpc::Status ExecutionClient::SendAndAwaitAcceptance(const v1::ExecuteProgramReq
 void ExecutionClient::CancelStream() {
   absl::MutexLock lock(&mu_);
   if (stream_ != nullptr) stream_->Cancel();
+}
+
+void ExecutionClient::EndStream(const Run& run, absl::Duration wait) {
+  Stream& stream = *run.stream_;
+  if (stream.AwaitEnd(SteadyNow() + wait)) return;
+  stream.Cancel();
+  stream.AwaitEnd(SteadyNow() + kCancelTimeout);
 }
 
 bool ExecutionClient::AwaitEnd(const Run& run, absl::Time deadline) const {

@@ -68,6 +68,9 @@ class ExecutionClient {
                                       api::ExecuteReply* reply);
   // Ends the stream, so that all waits on it return.
   void CancelStream() ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until the stream of the run has ended, at most for `wait`, and ends it if it has not. The
+  // next run opens another stream.
+  static void EndStream(const Run& run, absl::Duration wait);
   // Waits for the completion of the run, at most until `deadline`. Returns whether the completion
   // or the end of the stream has arrived.
   bool AwaitEnd(const Run& run, absl::Time deadline) const;

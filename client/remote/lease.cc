@@ -19,6 +19,8 @@ namespace tessera::remote {
 namespace {
 
 constexpr absl::Duration kOpenTimeout = absl::Seconds(10);
+// How long the server may take to answer a call about a session, if it can be reached.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
 // There is more than one renewal per lease, so that one may fail.
 constexpr int kRenewalsPerLease = 3;
 // The timeout of a renewal is half of the interval between renewals, and a renewal that failed is
@@ -55,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
                                                    PrepareFn prepare, ToStatusFn to_status) {
   std::unique_ptr<Lease> lease(
       new Lease(channel, outage, std::move(options), std::move(prepare), std::move(to_status)));
+  const absl::Time sent = LeaseClock::Now();
   absl::StatusOr<v1::Session> session = v1::Session();
   if (!lease->options_.session) {
     session = lease->Create();
@@ -75,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
     absl::MutexLock lock(&lease->mu_);
     lease->session_ = session->id();
     lease->lease_ = ir::serial::FromProto(session->lease());
+    lease->NoteRenewed(sent);
     lease->poll_interval_ = kMaxPollInterval;
     if (session->has_grace())
       lease->poll_interval_ = std::clamp(ir::serial::FromProto(session->grace()) / kPollsPerGrace,
@@ -118,6 +122,7 @@ void Lease::End(absl::Time by) {
     session = session_;
     if (current_call_ != nullptr) current_call_->TryCancel();
   }
+  StopCalls();
   if (thread_ == nullptr) return;
   thread_->join();
   thread_ = nullptr;
@@ -130,6 +135,11 @@ void Lease::End(absl::Time by) {
   v1::DeleteSessionResponse response;
   // If this call fails, the lease expires.
   (void)stub_->DeleteSession(&context, request, &response);
+}
+
+void Lease::StopCalls() {
+  absl::MutexLock lock(&mu_);
+  if (!stop_.HasBeenNotified()) stop_.Notify();
 }
 
 bool Lease::ended() const {
@@ -155,37 +165,131 @@ absl::StatusOr<v1::Session> Lease::Create() const {
     *request.mutable_lease() = ir::serial::ToProto(options_.lease);
   v1::Session session;
   TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
-      channel_, kOpenTimeout, outage_, prepare_, to_status_, [&](grpc::ClientContext* context) {
+      channel_, {"CreateSession", kAnswerTimeout}, outage_, prepare_, to_status_,
+      [&](grpc::ClientContext* context) {
         return stub_->CreateSession(context, request, &session);
-      }));
+      },
+      &stop_));
   return session;
 }
 
+void Lease::NoteRenewed(absl::Time sent) {
+  clock_.Renewed(sent, lease_);
+  lease_end_nanos_ = absl::ToUnixNanos(clock_.lease_end());
+}
+
+void Lease::NoteWait(absl::Duration bound) {
+  absl::MutexLock lock(&mu_);
+  const absl::Time now = LeaseClock::Now();
+  clock_.EndWait(now);
+  clock_.BeginWait(now, bound);
+}
+
+absl::Status Lease::EndedInPauseError(uint64_t session) const {
+  return MakeError(
+      ErrorKind::kSessionNotFound,
+      absl::StrCat("the lease (", absl::ToDoubleSeconds(lease_), " s) of session ", session,
+                   " ended while this process did not run, and its arrays and "
+                   "runs with it; ",
+                   owns_session() ? "make them again" : "connect with another session"));
+}
+
+// The reason is found before the call that opens another session, because that call may take long.
+// One thread makes the call, so that no session is opened and then forgotten.
 absl::StatusOr<uint64_t> Lease::ReplaceSession(uint64_t lost) {
-  if (options_.session)
-    return MakeError(ErrorKind::kSessionNotFound,
-                     absl::StrCat("session ", lost, " has ended; connect with another"));
+  absl::Status why;
   {
     absl::MutexLock lock(&mu_);
+    const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !replacing_; };
+    mu_.Await(absl::Condition(&idle));  // the other thread's call has a bound
+    if (clock_.EndedInPause(LeaseClock::Now())) why = EndedInPauseError(lost);
+    if (options_.session) {
+      if (why.ok())
+        return MakeError(ErrorKind::kSessionNotFound,
+                         absl::StrCat("session ", lost, " has ended; connect with another"));
+      made_.LoseAll(why);
+      has_lost_ = true;
+      return why;
+    }
     if (stopping_)
       return MakeError(ErrorKind::kSessionNotFound, absl::StrCat("session ", lost, " has ended"));
     if (session_ != lost) return session_;  // another thread has replaced it
+    replacing_ = true;
   }
-  TESSERA_ASSIGN_OR_RETURN(const v1::Session session, Create());
+  const absl::Time sent = LeaseClock::Now();
+  const absl::StatusOr<v1::Session> session = Create();
   absl::MutexLock lock(&mu_);
-  if (session_ == lost) session_ = session.id();
+  replacing_ = false;
+  TESSERA_RETURN_IF_ERROR(session.status());
+  if (!why.ok()) {
+    made_.Lose(lost, why);
+    has_lost_ = true;
+  }
+  session_ = session->id();
+  replaced_at_ = SteadyNow();
+  NoteRenewed(sent);
   return session_;
 }
 
+bool Lease::WasReplacedWithin(absl::Duration time) const {
+  absl::MutexLock lock(&mu_);
+  return SteadyNow() - replaced_at_ < time;
+}
+
+void Lease::NoteMade(uint64_t session, absl::Span<const uint64_t> ids) {
+  absl::MutexLock lock(&mu_);
+  made_.Note(session, ids);
+}
+
+// Whether the lease has ended is known to the server alone: a server that was itself late extends
+// the leases that it holds.
+absl::Status Lease::CheckHeld(absl::Span<const uint64_t> ids) {
+  if (!MayHaveLost()) return absl::OkStatus();
+  uint64_t session = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    TESSERA_RETURN_IF_ERROR(made_.WhyLost(ids));
+    if (session_ == 0 || stopping_ || !clock_.EndedInPause(LeaseClock::Now()))
+      return absl::OkStatus();
+    session = session_;
+  }
+  AskAboutSession(session);
+  absl::MutexLock lock(&mu_);
+  return made_.WhyLost(ids);
+}
+
+void Lease::AskAboutSession(uint64_t session) {
+  const absl::Time sent = LeaseClock::Now();
+  v1::RenewSessionRequest request;
+  request.set_session(session);
+  v1::Session response;
+  const absl::Status renewed = CallUntilAnswered(
+      channel_, {"RenewSession", kAnswerTimeout}, outage_, prepare_, to_status_,
+      [&](grpc::ClientContext* context) {
+        return stub_->RenewSession(context, request, &response);
+      },
+      &stop_);
+  if (renewed.ok()) {
+    absl::MutexLock lock(&mu_);
+    if (session_ == session) NoteRenewed(sent);
+  } else if (KindOf(renewed) == ErrorKind::kSessionNotFound) {
+    // If this fails, the call that asked gets the coordinator's own error.
+    ReplaceSession(session).status().IgnoreError();
+  }
+}
+
+// Renews the lease when that is due, and in between keeps the stream open that holds the session.
+// Each wait is announced to the clock, which thereby notices when the process does not run.
 void Lease::RunThread() {
   absl::Time due = SteadyNow() + renewal_times().interval;
   absl::Duration poll_interval = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
+    absl::Duration wait = due - SteadyNow();
+    if (hold_ != nullptr) wait = std::min(wait, poll_interval);
+    NoteWait(wait);
     {
       absl::MutexLock lock(&mu_);
-      absl::Duration wait = due - SteadyNow();
-      if (hold_ != nullptr) wait = std::min(wait, poll_interval);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_; };
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), wait)) return;
       session = session_;
@@ -193,15 +297,19 @@ void Lease::RunThread() {
     }
     if (const absl::Time sent = SteadyNow(); sent >= due) {
       const RenewalTimes times = renewal_times();
+      NoteWait(times.call_timeout);
       const bool renewed = Renew(session, times.call_timeout);
       due = times.NextDue(sent, SteadyNow(), renewed);
     }
     // While the stream is being opened, KeepOpen does the waiting.
+    NoteWait(kHoldWait);
     if (hold_ != nullptr && hold_->KeepOpen(session, kHoldWait) == Hold::State::kOpening)
       poll_interval = absl::ZeroDuration();
   }
 }
 
+// Makes one attempt, which End can cancel. If the server does not know the session, opens another
+// one.
 bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   grpc::ClientContext context;
   prepare_(&context, timeout);
@@ -210,6 +318,7 @@ bool Lease::Renew(uint64_t session, absl::Duration timeout) {
     if (stopping_) return false;
     current_call_ = &context;
   }
+  const absl::Time sent = LeaseClock::Now();
   v1::RenewSessionRequest request;
   request.set_session(session);
   v1::Session response;
@@ -217,9 +326,15 @@ bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   {
     absl::MutexLock lock(&mu_);
     current_call_ = nullptr;
+    if (renewed.ok() && session_ == session) NoteRenewed(sent);
   }
-  if (renewed.ok()) return true;
+  if (renewed.ok()) {
+    outage_->NoteAnswered();
+    return true;
+  }
   if (KindOf(renewed) != ErrorKind::kSessionNotFound) return false;
+  // Opening another session may take as long as an outage lasts, which is no pause of this process.
+  NoteWait(absl::InfiniteDuration());
   (void)ReplaceSession(session);  // if this fails, the next call reports the error
   return true;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "base/address.h"
@@ -38,9 +39,13 @@ constexpr absl::Duration kDiagnoseTimeout = absl::Milliseconds(200);
 constexpr absl::Duration kOnWaitInterval = absl::Milliseconds(100);
 constexpr absl::Duration kCompileTimeout = absl::Minutes(5);    // large programs take long to plan
 constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // timeout for one array
-// Added to the timeout of calls that wait at the server, so that a server that was suspended for
-// ten seconds can still respond.
-constexpr absl::Duration kServerGracePeriod = absl::Seconds(15);
+// How much later than the timeout of a call that waits at the server its answer may arrive.
+constexpr absl::Duration kServerGracePeriod = absl::Seconds(5);
+// How long workers may take to find a coordinator again that was restarted without its state.
+constexpr absl::Duration kReturnTimeout = absl::Seconds(30),
+                         kReturnInterval = absl::Milliseconds(100);
+// How long the coordinator may take to answer a call that finds out whether it answers at all.
+constexpr absl::Duration kProbeTimeout = absl::Seconds(2);
 // How long the coordinator may take to detect a lost executor.
 constexpr absl::Duration kLossReportTimeout = absl::Seconds(2),
                          kLossPollInterval = absl::Milliseconds(20);
@@ -88,6 +93,29 @@ bool IsLoss(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   return !status.ok() && (kind == ErrorKind::kWorkerLost || kind == ErrorKind::kArrayDeleted ||
                           kind == ErrorKind::kArrayNotFound);
+}
+
+// Returns the name of the method that takes such a request: "GetArray".
+template <class Request>
+std::string CallName() {
+  return std::string(absl::StripSuffix(Request::descriptor()->name(), "Request"));
+}
+
+// Each returns the ids that a call has made.
+std::vector<uint64_t> IdsOf(const v1::CreateArrayResponse& made) { return {made.array()}; }
+std::vector<uint64_t> IdsOf(const v1::WriteArrayResponse& made) { return {made.array()}; }
+std::vector<uint64_t> IdsOf(const v1::ReshardArrayResponse& made) {
+  return {made.operation().id(), made.array().id()};
+}
+std::vector<uint64_t> IdsOf(const v1::LoadArraysResponse& made) {
+  std::vector<uint64_t> ids = {made.operation().id()};
+  for (const v1::Array& array : made.arrays()) ids.push_back(array.id());
+  return ids;
+}
+std::vector<uint64_t> IdsOf(const api::ExecuteReply& made) {
+  std::vector<uint64_t> ids = made.outputs;
+  ids.push_back(made.operation);
+  return ids;
 }
 
 template <class Arrays>
@@ -145,7 +173,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
     TESSERA_ASSIGN_OR_RETURN(is_connected, connected(end));
     if (!is_connected) return service->NoAnswerWithin(options.timeout);
   }
-  const RemoteService* const self = service.get();
+  RemoteService* const self = service.get();
   TESSERA_ASSIGN_OR_RETURN(
       service->lease_, Lease::Open(
                            service->channel_, &service->outage_,
@@ -159,15 +187,26 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   service->runs_ahead_ = std::make_unique<RunsAhead>(
       &service->execution_client_, service->channel_, &service->outage_,
       [self](const grpc::Status& status) { return self->ToStatus(status); },
-      RunsAhead::Callbacks{.on_unknown_session =
-                               [self](uint64_t session) {
-                                 self->lease_->ReplaceSession(session).status().IgnoreError();
-                               },
-                           // If the call fails, the arrays are freed with the session.
-                           .free_arrays =
-                               [self](const std::vector<uint64_t>& arrays) {
-                                 self->DeleteNow(arrays).IgnoreError();
-                               }});
+      RunsAhead::Callbacks{
+          .replace_session =
+              [self](uint64_t session) { return self->lease_->ReplaceSession(session); },
+          // If the call fails, the arrays are freed with the session.
+          .free_arrays =
+              [self](const std::vector<uint64_t>& arrays) {
+                self->DeleteNow(arrays).IgnoreError();
+              },
+          .compile =
+              [self](const api::CompileRequest& request) {
+                return self->CompileUntilStopped(request);
+              },
+          .stop = [self] { self->StopCalls(); },
+          .on_accepted =
+              [self](uint64_t session, const api::ExecuteReply& reply) {
+                self->lease_->NoteMade(session, IdsOf(reply));
+              },
+          .check_held =
+              [self](absl::Span<const uint64_t> ids) { return self->lease_->CheckHeld(ids); },
+          .answers = [self] { return self->Answers(); }});
   return std::shared_ptr<api::Service>(std::move(service));
 }
 
@@ -199,13 +238,16 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
                              std::shared_ptr<grpc::ChannelCredentials> credentials)
     : address_(address),
       token_(options.token),
-      outage_(options.reconnect),
+      outage_(options.reconnect, options.keepalive.time + options.keepalive.timeout),
+      answer_timeout_(std::max(options.reconnect, kMinAnswer)),
       channel_(ChannelTo(address, credentials, options.keepalive)),
       cluster_(v1::ClusterService::NewStub(channel_)),
       programs_(v1::ProgramService::NewStub(channel_)),
       arrays_(v1::ArrayService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)),
-      transfer_(credentials, {.keepalive = options.keepalive, .on_bytes = options.on_bytes}),
+      transfer_(credentials, {.keepalive = options.keepalive,
+                              .patience = options.reconnect,
+                              .on_bytes = options.on_bytes}),
       execution_client_(programs_.get(),
                         [this](grpc::ClientContext* context, absl::Duration timeout) {
                           Prepare(context, timeout);
@@ -221,30 +263,106 @@ absl::Status RemoteService::ToStatus(const grpc::Status& status) const {
                   ErrorKind::kServerStopping);
 }
 
+CallBounds RemoteService::Bounds(absl::Time deadline) const {
+  return {.what = "", .answer = answer_timeout_, .deadline = deadline};
+}
+
+CallBounds RemoteService::BoundsOf(absl::Duration answer) {
+  return {.what = "", .answer = answer, .server_wait = answer};
+}
+
 template <class Stub, class Request, class Response>
-absl::StatusOr<Response> RemoteService::Call(const std::unique_ptr<Stub>& stub,
-                                             Method<Stub, Request, Response> method,
-                                             const Request& request, absl::Duration timeout) const {
+absl::StatusOr<Response> RemoteService::Call(
+    const std::unique_ptr<Stub>& stub, Method<Stub, Request, Response> method, Request request,
+    CallBounds bounds, const std::function<void(Request*)>& before_attempt) const {
   Response response;
+  bounds.what = CallName<Request>();
   TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
-      channel_, timeout, &outage_,
+      channel_, std::move(bounds), &outage_,
       [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
       [this](const grpc::Status& status) { return ToStatus(status); },
       [&](grpc::ClientContext* context) {
+        if (before_attempt) before_attempt(&request);
         return ((*stub).*method)(context, request, &response);
       }));
   return response;
 }
 
 template <class Stub, class Request, class Response>
+absl::StatusOr<Response> RemoteService::CallAndWait(const std::unique_ptr<Stub>& stub,
+                                                    Method<Stub, Request, Response> method,
+                                                    Request request, absl::Time end) const {
+  const auto left = [&] { return std::max(end - SteadyNow(), absl::ZeroDuration()); };
+  const absl::Duration wait = left();
+  return Call(stub, method, std::move(request),
+              {.what = "",
+               .answer = wait + kServerGracePeriod,
+               .server_wait = wait,
+               .deadline = end,
+               .grace = kServerGracePeriod},
+              std::function<void(Request*)>(
+                  [&](Request* r) { *r->mutable_timeout() = ir::serial::ToProto(left()); }));
+}
+
+template <class Stub, class Request, class Response>
 absl::StatusOr<Response> RemoteService::CallInSession(const std::unique_ptr<Stub>& stub,
                                                       Method<Stub, Request, Response> method,
-                                                      Request request, absl::Duration timeout) {
-  return InSession([&](uint64_t session) {
-    request.set_session(session);
-    request.set_request_id(NewRequestId());
-    return Call(stub, method, request, timeout);
+                                                      Request request, CallBounds bounds) {
+  return WhileWorkersReturn(bounds.deadline, [&] {
+    return InSession([&](uint64_t session) {
+      request.set_session(session);
+      request.set_request_id(NewRequestId());
+      absl::StatusOr<Response> made = Call(stub, method, request, bounds);
+      if (made.ok()) lease_->NoteMade(session, IdsOf(*made));
+      return made;
+    });
   });
+}
+
+template <class F>
+auto RemoteService::WhileWorkersReturn(absl::Time deadline, F call) const -> decltype(call()) {
+  auto result = call();
+  while (!result.ok() && KindOf(result.status()) == ErrorKind::kNotEnoughDevices &&
+         lease_->WasReplacedWithin(kReturnTimeout) && SteadyNow() + kReturnInterval < deadline) {
+    absl::SleepFor(kReturnInterval);
+    auto again = call();
+    // The refusal says what the call has waited for, which the deadline's error does not.
+    if (absl::IsDeadlineExceeded(again.status())) break;
+    result = std::move(again);
+  }
+  return result;
+}
+
+absl::Status RemoteService::CheckHeld(absl::Span<const uint64_t> ids) const {
+  if (!lease_->MayHaveLost()) return absl::OkStatus();
+  return lease_->CheckHeld(runs_ahead_->KnownCoordinatorIds(ids));
+}
+
+absl::Status RemoteService::CheckHeld(uint64_t id) { return CheckHeld({&id, 1}); }
+
+template <class F>
+auto RemoteService::Using(absl::Span<const uint64_t> ids, F call) const -> decltype(call()) {
+  TESSERA_RETURN_IF_ERROR(CheckHeld(ids));
+  auto result = call();
+  if (!::tessera::internal::AsStatus(result).ok()) TESSERA_RETURN_IF_ERROR(CheckHeld(ids));
+  return result;
+}
+
+void RemoteService::StopCalls() {
+  lease_->StopCalls();
+  absl::MutexLock lock(&calls_mu_);
+  if (!stop_.HasBeenNotified()) stop_.Notify();
+  if (stoppable_call_ != nullptr) stoppable_call_->TryCancel();
+}
+
+bool RemoteService::Answers() const {
+  grpc::ClientContext context;
+  Prepare(&context, kProbeTimeout);
+  v1::GetCapabilitiesResponse ignored;
+  const grpc::Status status = cluster_->GetCapabilities(&context, {}, &ignored);
+  const bool answers = status.ok() || !status.error_details().empty();
+  if (answers) outage_.NoteAnswered();
+  return answers;
 }
 
 absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
@@ -255,11 +373,14 @@ absl::StatusOr<std::vector<api::Device>> RemoteService::ListDevices() {
   return out;
 }
 
-absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileRequest& request) {
+absl::StatusOr<api::CompileReply> RemoteService::CompileBy(
+    const api::CompileRequest& request,
+    const std::function<absl::Status(const v1::CompileProgramRequest&,
+                                     v1::CompileProgramResponse*)>& call) {
   v1::CompileProgramRequest proto = ir::serial::ToProto(request);
   proto.set_request_id(NewRequestId());
-  TESSERA_ASSIGN_OR_RETURN(const v1::CompileProgramResponse response,
-                           Call(programs_, &Programs::CompileProgram, proto, kCompileTimeout));
+  v1::CompileProgramResponse response;
+  TESSERA_RETURN_IF_ERROR(call(proto, &response));
   absl::StatusOr<api::CompileReply> reply = ir::serial::FromProto(response);
   if (!reply.ok()) return reply;
   std::vector<const api::ArraySpec*> specs;
@@ -268,6 +389,54 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   results_info_[reply->executable] = {
       specs.size(), !api::IndicesOfInlineResults(specs, api::kInlineBytesMax).empty()};
   return reply;
+}
+
+absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileRequest& request) {
+  CallBounds bounds = BoundsOf(kCompileTimeout);
+  if (request.timeout != absl::InfiniteDuration()) bounds.deadline = SteadyNow() + request.timeout;
+  return CompileBy(request,
+                   [&](const v1::CompileProgramRequest& proto,
+                       v1::CompileProgramResponse* response) -> absl::Status {
+                     TESSERA_ASSIGN_OR_RETURN(*response, WhileWorkersReturn(bounds.deadline, [&] {
+                       return Call(programs_, &Programs::CompileProgram, proto, bounds);
+                     }));
+                     return absl::OkStatus();
+                   });
+}
+
+// The thread of runs_ahead_ compiles here. The service may be destroyed then, and must not wait
+// for the minutes that a compilation may take, so StopCalls cancels the attempt that is under way.
+absl::StatusOr<api::CompileReply> RemoteService::CompileUntilStopped(
+    const api::CompileRequest& request) {
+  return CompileBy(
+      request,
+      [this](const v1::CompileProgramRequest& proto,
+             v1::CompileProgramResponse* response) -> absl::Status {
+        const auto call = [&](grpc::ClientContext* context) {
+          {
+            absl::MutexLock lock(&calls_mu_);
+            stoppable_call_ = context;
+            if (stop_.HasBeenNotified()) context->TryCancel();
+          }
+          const grpc::Status status = programs_->CompileProgram(context, proto, response);
+          absl::MutexLock lock(&calls_mu_);
+          stoppable_call_ = nullptr;
+          return status;
+        };
+        return WhileWorkersReturn(
+                   absl::InfiniteFuture(),
+                   [&]() -> absl::StatusOr<bool> {
+                     TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
+                         channel_, {"CompileProgram", kCompileTimeout, kCompileTimeout}, &outage_,
+                         [this](grpc::ClientContext* context, absl::Duration left) {
+                           Prepare(context, left);
+                         },
+                         [this](const grpc::Status& status) { return ToStatus(status); }, call,
+                         &stop_));
+                     return true;
+                   })
+            .status();
+      });
 }
 
 bool RemoteService::IsWorthWatching(uint64_t executable) const {
@@ -286,14 +455,17 @@ std::optional<size_t> RemoteService::NumResultsIfSentAhead(
   return it->second.count;
 }
 
-absl::StatusOr<bool> RemoteService::ServerHasRunsInOrder() {
-  if (const int known = runs_in_order_; known >= 0) return known > 0;
+absl::StatusOr<bool> RemoteService::ServerTakesRunsAhead() {
+  if (const int known = takes_runs_ahead_; known >= 0) return known > 0;
   TESSERA_ASSIGN_OR_RETURN(
       const v1::GetCapabilitiesResponse found,
       Call(cluster_, &Clusters::GetCapabilities, v1::GetCapabilitiesRequest()));
-  const auto& features = found.features();
-  runs_in_order_ = std::find(features.begin(), features.end(), "runs_in_order") != features.end();
-  return runs_in_order_ > 0;
+  const auto has = [&](std::string_view feature) {
+    return std::find(found.features().begin(), found.features().end(), feature) !=
+           found.features().end();
+  };
+  takes_runs_ahead_ = has("runs_in_order") && has("stop_if_not_found");
+  return takes_runs_ahead_ > 0;
 }
 
 absl::StatusOr<uint64_t> RemoteService::AwaitCoordinatorId(uint64_t id) const {
@@ -311,6 +483,8 @@ absl::StatusOr<api::ExecuteRequest> RemoteService::ResolveLocalIds(
   return out;
 }
 
+// Repeats the request with the same request_id until the run is accepted or refused, as Call does.
+// The time limit of the run also ends the wait for its acceptance.
 absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
     const api::ExecuteRequest& request) {
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
@@ -318,10 +492,13 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   proto.set_request_id(NewRequestId());
   std::shared_ptr<ExecutionClient::Run> run;
   api::ExecuteReply reply;
-  Retries tries(channel_, kWatchTimeout, &outage_);
+  CallBounds bounds = Bounds();
+  bounds.what = "a run";
+  if (request.time_limit) bounds.deadline = SteadyNow() + *request.time_limit;
+  Retries tries(channel_, std::move(bounds), &outage_);
   grpc::Status accepted;
   do {
-    accepted = execution_client_.SendAndAwaitAcceptance(proto, tries.left(), &run, &reply);
+    accepted = execution_client_.SendAndAwaitAcceptance(proto, tries.BeginAttempt(), &run, &reply);
   } while (tries.WaitToRetry(accepted));
   if (!accepted.ok())
     return tries.FinalStatus([this](const grpc::Status& end) { return ToStatus(end); });
@@ -355,13 +532,20 @@ void RemoteService::ForgetWatched(absl::Span<const uint64_t> arrays) {
 }
 
 absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteRequest& request) {
+  return Using(request.args, [&] { return ExecuteNow(request); });
+}
+
+// Chooses between the ways of starting a run: ahead, over the stream with its completion, or by a
+// unary call. An executable that the server does not know is forgotten here; the caller compiles
+// the program again.
+absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteNow(const api::ExecuteRequest& request) {
   ForgetWatched(request.release);
   for (size_t i = 0; i < request.donate.size() && i < request.args.size(); ++i)
     if (request.donate[i]) ForgetWatched({&request.args[i], 1});
   const std::optional<size_t> num_results = NumResultsIfSentAhead(request);
   bool goes_ahead = num_results.has_value();
   if (goes_ahead) {
-    TESSERA_ASSIGN_OR_RETURN(goes_ahead, ServerHasRunsInOrder());
+    TESSERA_ASSIGN_OR_RETURN(goes_ahead, ServerTakesRunsAhead());
   }
   if (goes_ahead) {
     api::ExecuteRequest sent_ahead = request;
@@ -370,21 +554,30 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
   }
   TESSERA_ASSIGN_OR_RETURN(api::ExecuteRequest resolved, ResolveLocalIds(request));
   const bool watch = !lacks_execution_stream_ && IsWorthWatching(request.executable);
-  return InSession([&](uint64_t session) {
+  absl::StatusOr<api::ExecuteReply> reply = InSession([&](uint64_t session) {
     resolved.session = session;
-    if (!watch) return ExecuteUnwatched(resolved);
-    absl::StatusOr<api::ExecuteReply> reply = ExecuteAndWatch(resolved);
-    lacks_execution_stream_ = reply.status().code() == absl::StatusCode::kUnimplemented;
-    return lacks_execution_stream_ ? ExecuteUnwatched(resolved) : reply;
+    absl::StatusOr<api::ExecuteReply> accepted =
+        watch ? ExecuteAndWatch(resolved) : ExecuteUnwatched(resolved);
+    if (watch) lacks_execution_stream_ = absl::IsUnimplemented(accepted.status());
+    if (watch && lacks_execution_stream_) accepted = ExecuteUnwatched(resolved);
+    if (accepted.ok()) lease_->NoteMade(session, IdsOf(*accepted));
+    return accepted;
   });
+  if (!reply.ok() && KindOf(reply.status()) == ErrorKind::kProgramNotFound) {
+    absl::MutexLock lock(&mu_);
+    results_info_.erase(request.executable);
+  }
+  return reply;
 }
 
 absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteUnwatched(
     const api::ExecuteRequest& request) const {
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_request_id(NewRequestId());
+  const absl::Time deadline =
+      request.time_limit ? SteadyNow() + *request.time_limit : absl::InfiniteFuture();
   TESSERA_ASSIGN_OR_RETURN(const v1::ExecuteProgramResponse response,
-                           Call(programs_, &Programs::ExecuteProgram, proto));
+                           Call(programs_, &Programs::ExecuteProgram, proto, Bounds(deadline)));
   return ir::serial::FromProto(response);
 }
 
@@ -392,10 +585,12 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::P
                                             absl::Duration timeout) {
   timeout = std::min(timeout, kTransferTimeout);
   const absl::Time end = SteadyNow() + timeout;
-  // If the relay fails, the general path below reports the error.
+  // If the relay fails, the general path below reports the error. It needs the coordinator as well.
   if (value.shape().empty()) {
     absl::StatusOr<uint64_t> array = PutByRelay(value, placement, end);
-    if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled) return array;
+    if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled ||
+        KindOf(array.status()) == ErrorKind::kUnreachable)
+      return array;
   }
   TicketRetries tries;
   while (true) {
@@ -419,9 +614,9 @@ absl::StatusOr<uint64_t> RemoteService::PutByRelay(const ir::Array& value,
   *request.mutable_spec() =
       ir::serial::ToProto(api::ArraySpec{value.dtype(), value.shape(), placement});
   request.set_data(value.data(), static_cast<size_t>(value.num_bytes()));
-  TESSERA_ASSIGN_OR_RETURN(const v1::WriteArrayResponse written,
-                           CallInSession(arrays_, &Arrays::WriteArray, std::move(request),
-                                         std::min(end - SteadyNow(), kCallTimeout)));
+  TESSERA_ASSIGN_OR_RETURN(
+      const v1::WriteArrayResponse written,
+      CallInSession(arrays_, &Arrays::WriteArray, std::move(request), Bounds(end)));
   absl::Status reported = transfer_.ReportProgress(value.num_bytes());
   if (reported.ok()) return written.array();
   Delete({written.array()}).IgnoreError();
@@ -439,8 +634,7 @@ absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
   v1::CreateArrayRequest request;
   *request.mutable_spec() = ir::serial::ToProto(spec);
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateArrayResponse response,
-                           CallInSession(arrays_, &Arrays::CreateArray, request,
-                                         std::min(end - SteadyNow(), kCallTimeout)));
+                           CallInSession(arrays_, &Arrays::CreateArray, request, Bounds(end)));
   std::vector<std::function<absl::Status()>> jobs;
   for (const v1::ShardTicket& t : response.tickets()) {
     jobs.push_back([&, ticket = &t]() -> absl::Status {
@@ -470,11 +664,15 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::CreateReadTickets(
   v1::CreateReadTicketsRequest request;
   request.set_array(array);
   for (int o : ordinals) request.add_ordinals(o);
-  *request.mutable_timeout() = ir::serial::ToProto(timeout);
-  return Call(arrays_, &Arrays::CreateReadTickets, request, timeout + kServerGracePeriod);
+  return CallAndWait(arrays_, &Arrays::CreateReadTickets, std::move(request),
+                     SteadyNow() + timeout);
 }
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
+  return Using({&array, 1}, [&] { return GetValue(array, timeout); });
+}
+
+absl::StatusOr<ir::Array> RemoteService::GetValue(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
   if (RunsAhead::IsLocal(array)) {
     if (std::optional<ir::Array> value = runs_ahead_->AwaitInlineResult(array, start + timeout))
@@ -587,8 +785,11 @@ absl::Status RemoteService::AwaitLossReason(uint64_t array, absl::Status transfe
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
                                                   absl::Duration timeout) {
-  TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->AwaitCoordinatorId(array, SteadyNow() + timeout));
-  return WithFreshTickets([&] { return GetShardOnce(array, ordinal, timeout); });
+  return Using({&array, 1}, [&]() -> absl::StatusOr<ir::Array> {
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id,
+                             runs_ahead_->AwaitCoordinatorId(array, SteadyNow() + timeout));
+    return WithFreshTickets([&] { return GetShardOnce(id, ordinal, timeout); });
+  });
 }
 
 absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordinal,
@@ -611,40 +812,48 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
 }
 
 absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
-  TESSERA_ASSIGN_OR_RETURN(array, AwaitCoordinatorId(array));
-  v1::GetArrayRequest request;
-  request.set_array(array);
-  TESSERA_ASSIGN_OR_RETURN(const v1::Array response, Call(arrays_, &Arrays::GetArray, request));
-  return ir::serial::FromProto(response.spec());
+  return Using({&array, 1}, [&]() -> absl::StatusOr<api::ArraySpec> {
+    v1::GetArrayRequest request;
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(array));
+    request.set_array(id);
+    TESSERA_ASSIGN_OR_RETURN(const v1::Array response, Call(arrays_, &Arrays::GetArray, request));
+    return ir::serial::FromProto(response.spec());
+  });
 }
 
 absl::StatusOr<api::PendingArrays> RemoteService::Reshard(uint64_t array,
                                                           const api::Placement& placement) {
-  TESSERA_ASSIGN_OR_RETURN(array, AwaitCoordinatorId(array));
-  v1::ReshardArrayRequest request;
-  request.set_array(array);
-  *request.mutable_placement() = ir::serial::ToProto(placement);
-  TESSERA_ASSIGN_OR_RETURN(const v1::ReshardArrayResponse response,
-                           CallInSession(arrays_, &Arrays::ReshardArray, request));
-  return PendingArraysOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
+  return Using({&array, 1}, [&]() -> absl::StatusOr<api::PendingArrays> {
+    v1::ReshardArrayRequest request;
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(array));
+    request.set_array(id);
+    *request.mutable_placement() = ir::serial::ToProto(placement);
+    TESSERA_ASSIGN_OR_RETURN(const v1::ReshardArrayResponse response,
+                             CallInSession(arrays_, &Arrays::ReshardArray, request, Bounds()));
+    return PendingArraysOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
+  });
 }
 
 absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
                                              const std::vector<api::ArrayToSave>& arrays,
                                              bool overwrite) {
-  v1::SaveArraysRequest request;
-  for (const api::ArrayToSave& a : arrays) {
-    v1::NamedArray* named = request.add_arrays();
-    named->set_name(a.name);
-    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(a.array));
-    named->set_array(id);
-  }
-  request.set_path(path);
-  request.set_overwrite(overwrite);
-  request.set_request_id(NewRequestId());
-  TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
-                           Call(arrays_, &Arrays::SaveArrays, request));
-  return response.id();
+  std::vector<uint64_t> ids;
+  for (const api::ArrayToSave& a : arrays) ids.push_back(a.array);
+  return Using(ids, [&]() -> absl::StatusOr<uint64_t> {
+    v1::SaveArraysRequest request;
+    for (const api::ArrayToSave& a : arrays) {
+      v1::NamedArray* named = request.add_arrays();
+      named->set_name(a.name);
+      TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(a.array));
+      named->set_array(id);
+    }
+    request.set_path(path);
+    request.set_overwrite(overwrite);
+    request.set_request_id(NewRequestId());
+    TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
+                             Call(arrays_, &Arrays::SaveArrays, request));
+    return response.id();
+  });
 }
 
 absl::StatusOr<api::PendingArrays> RemoteService::Load(
@@ -656,8 +865,9 @@ absl::StatusOr<api::PendingArrays> RemoteService::Load(
     wanted->set_name(a.name);
     *wanted->mutable_placement() = ir::serial::ToProto(a.placement);
   }
-  TESSERA_ASSIGN_OR_RETURN(const v1::LoadArraysResponse response,
-                           CallInSession(arrays_, &Arrays::LoadArrays, request, kFileTimeout));
+  TESSERA_ASSIGN_OR_RETURN(
+      const v1::LoadArraysResponse response,
+      CallInSession(arrays_, &Arrays::LoadArrays, request, BoundsOf(kFileTimeout)));
   return PendingArraysOf(response.operation(), response.arrays());
 }
 
@@ -666,7 +876,7 @@ absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
   v1::GetFileRequest request;
   request.set_path(path);
   TESSERA_ASSIGN_OR_RETURN(const v1::File response,
-                           Call(arrays_, &Arrays::GetFile, request, kFileTimeout));
+                           Call(arrays_, &Arrays::GetFile, request, BoundsOf(kFileTimeout)));
   std::vector<api::FileArrayInfo> out;
   for (const v1::FileEntry& entry : response.arrays()) {
     const std::optional<ir::DType> dtype = ir::ParseDType(entry.dtype());
@@ -698,18 +908,34 @@ absl::Status RemoteService::DeleteNow(const std::vector<uint64_t>& ids) const {
 }
 
 absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
-  TESSERA_ASSIGN_OR_RETURN(operation, AwaitCoordinatorId(operation));
-  v1::GetOperationRequest request;
-  request.set_operation(operation);
-  TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
-                           Call(operations_, &Operations::GetOperation, request));
-  return ir::serial::FromProto(response);
+  return Using({&operation, 1}, [&]() -> absl::StatusOr<api::Operation> {
+    v1::GetOperationRequest request;
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(operation));
+    request.set_operation(id);
+    TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
+                             Call(operations_, &Operations::GetOperation, request));
+    return ir::serial::FromProto(response);
+  });
 }
 
+// A run of a session that has ended was cancelled with it, so the error in its record says less
+// than the end of the session does.
 absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
                                                             absl::Duration timeout) {
+  return Using({&operation, 1}, [&]() -> absl::StatusOr<api::Operation> {
+    TESSERA_ASSIGN_OR_RETURN(api::Operation found, AwaitOperation(operation, timeout));
+    if (!found.error.ok()) TESSERA_RETURN_IF_ERROR(CheckHeld(operation));
+    return found;
+  });
+}
+
+// If the coordinator is away until the end of the timeout, the operation is returned as pending,
+// and its pending_reason says so: the caller may wait again. If the outage lasts too long, that is
+// an error.
+absl::StatusOr<api::Operation> RemoteService::AwaitOperation(uint64_t operation,
+                                                             absl::Duration timeout) {
+  const absl::Time end = SteadyNow() + timeout;
   if (RunsAhead::IsLocal(operation)) {
-    const absl::Time end = SteadyNow() + timeout;
     if (std::optional<api::Operation> known = runs_ahead_->AwaitOperation(operation, end);
         known && known->state >= api::OperationState::kDone)
       return *std::move(known);
@@ -721,22 +947,27 @@ absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
     }
     TESSERA_RETURN_IF_ERROR(id.status());
     operation = *id;
-    timeout = std::max(end - SteadyNow(), absl::ZeroDuration());
   }
   v1::WaitOperationRequest request;
   request.set_operation(operation);
-  *request.mutable_timeout() = ir::serial::ToProto(timeout);
-  TESSERA_ASSIGN_OR_RETURN(
-      const v1::Operation response,
-      Call(operations_, &Operations::WaitOperation, request, timeout + kServerGracePeriod));
-  return ir::serial::FromProto(response);
+  const absl::StatusOr<v1::Operation> response =
+      CallAndWait(operations_, &Operations::WaitOperation, std::move(request), end);
+  if (response.ok()) return ir::serial::FromProto(*response);
+  if (KindOf(response.status()) != ErrorKind::kDeadlineExceeded) return response.status();
+  // The time is over, and the state of the operation is not known.
+  api::Operation pending;
+  pending.id = operation;
+  pending.pending_reason = std::string(response.status().message());
+  return pending;
 }
 
 absl::Status RemoteService::Cancel(uint64_t operation) {
-  TESSERA_ASSIGN_OR_RETURN(operation, AwaitCoordinatorId(operation));
-  v1::CancelOperationRequest request;
-  request.set_operation(operation);
-  return Call(operations_, &Operations::CancelOperation, request).status();
+  return Using({&operation, 1}, [&]() -> absl::Status {
+    v1::CancelOperationRequest request;
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, AwaitCoordinatorId(operation));
+    request.set_operation(id);
+    return Call(operations_, &Operations::CancelOperation, request).status();
+  });
 }
 
 bool RemoteService::HasEnded(uint64_t operation) {

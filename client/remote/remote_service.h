@@ -5,10 +5,12 @@
 // they can be retried when the connection fails (retry.h).
 #pragma once
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -54,6 +56,7 @@ class RemoteService final : public api::Service {
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation, absl::Duration timeout) override;
   absl::Status Cancel(uint64_t operation) override;
   bool HasEnded(uint64_t operation) override;
+  absl::Status CheckHeld(uint64_t id) override;
 
  private:
   RemoteService(const std::string& address, const ConnectOptions& options,
@@ -62,15 +65,32 @@ class RemoteService final : public api::Service {
   absl::Status ToStatus(const grpc::Status& status) const;
   // Returns UNREACHABLE, with the cause of the last failed attempt to connect.
   absl::Status NoAnswerWithin(absl::Duration timeout) const;
-  // The timeout of calls that do not block at the server.
-  static constexpr absl::Duration kCallTimeout = absl::Seconds(30);
+  // How long the server may at least take to answer a call that does not block there. If calls wait
+  // longer for a server that is away, it may take that long.
+  static constexpr absl::Duration kMinAnswer = absl::Seconds(10);
+  // Returns the bounds of a call that does not block at the server.
+  CallBounds Bounds(absl::Time deadline = absl::InfiniteFuture()) const;
+  // Returns the bounds of a call for whose work the server may take `answer`.
+  static CallBounds BoundsOf(absl::Duration answer);
   template <class Stub, class Request, class Response>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
   // Makes a unary call by CallUntilAnswered, with Prepare and ToStatus, and returns the response.
+  // `bounds` needs no name of the call. `before_attempt` may change the request.
+  template <class Stub, class Request, class Response>
+  absl::StatusOr<Response> Call(
+      const std::unique_ptr<Stub>& stub, Method<Stub, Request, Response> method, Request request,
+      CallBounds bounds, const std::function<void(Request*)>& before_attempt = nullptr) const;
   template <class Stub, class Request, class Response>
   absl::StatusOr<Response> Call(const std::unique_ptr<Stub>& stub,
-                                Method<Stub, Request, Response> method, const Request& request,
-                                absl::Duration timeout = kCallTimeout) const;
+                                Method<Stub, Request, Response> method, Request request) const {
+    return Call(stub, method, std::move(request), Bounds());
+  }
+  // Like Call, for a request with a `timeout`, for which the server waits until `end`. If the
+  // server is away until then, the result is DEADLINE_EXCEEDED.
+  template <class Stub, class Request, class Response>
+  absl::StatusOr<Response> CallAndWait(const std::unique_ptr<Stub>& stub,
+                                       Method<Stub, Request, Response> method, Request request,
+                                       absl::Time end) const;
   // Calls `call(session)`. If the server does not know the session, calls it once more with a new
   // session.
   template <class F>
@@ -79,7 +99,28 @@ class RemoteService final : public api::Service {
   template <class Stub, class Request, class Response>
   absl::StatusOr<Response> CallInSession(const std::unique_ptr<Stub>& stub,
                                          Method<Stub, Request, Response> method, Request request,
-                                         absl::Duration timeout = kCallTimeout);
+                                         CallBounds bounds);
+  // Calls `call` again while the cluster has too few devices because the workers have not found a
+  // coordinator again that has lost its state.
+  template <class F>
+  auto WhileWorkersReturn(absl::Time deadline, F call) const -> decltype(call());
+  // Returns why one of these arrays and operations is lost, if the lease ended while this process
+  // did not run.
+  absl::Status CheckHeld(absl::Span<const uint64_t> ids) const;
+  // Calls `call`, which uses these arrays and operations. If they are lost because the lease ended
+  // while this process did not run, returns that error in place of any other.
+  template <class F>
+  auto Using(absl::Span<const uint64_t> ids, F call) const -> decltype(call());
+  // Compiles like Compile. The destructor of runs_ahead_ ends the call.
+  absl::StatusOr<api::CompileReply> CompileUntilStopped(const api::CompileRequest& request);
+  absl::StatusOr<api::CompileReply> CompileBy(
+      const api::CompileRequest& request,
+      const std::function<absl::Status(const v1::CompileProgramRequest&,
+                                       v1::CompileProgramResponse*)>& call);
+  // Ends the calls of runs_ahead_ that are under way.
+  void StopCalls() ABSL_LOCKS_EXCLUDED(calls_mu_);
+  // Returns whether the coordinator answers a short call.
+  bool Answers() const;
   // Asks the coordinator about the array. Returns the coordinator's error if the array is lost or
   // deleted, and OK if it is not.
   absl::Status FetchLossError(uint64_t array) const;
@@ -106,8 +147,11 @@ class RemoteService final : public api::Service {
   // meanwhile. Sets *lost if an executor was lost before the array was written.
   absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
                                    absl::Time end, bool* lost);
+  absl::StatusOr<ir::Array> GetValue(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
+  absl::StatusOr<api::ExecuteReply> ExecuteNow(const api::ExecuteRequest& request);
+  absl::StatusOr<api::Operation> AwaitOperation(uint64_t operation, absl::Duration timeout);
 
   // Executes over the stream of execution_client_ and watches the run: the run's completion, with
   // its small results, arrives on the stream. Call it only if IsWorthWatching says so.
@@ -118,8 +162,9 @@ class RemoteService final : public api::Service {
   // Returns the number of the run's results, or nullopt if the run must not be sent ahead.
   std::optional<size_t> NumResultsIfSentAhead(const api::ExecuteRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns whether the server has the feature `runs_in_order`. Asks it at the first call.
-  absl::StatusOr<bool> ServerHasRunsInOrder();
+  // Returns whether the server has the features `runs_in_order` and `stop_if_not_found`. Asks it at
+  // the first call.
+  absl::StatusOr<bool> ServerTakesRunsAhead();
   // Returns the request with the coordinator's ids in place of this client's local ids, for a run
   // that is not sent ahead. Waits until the runs that were sent ahead are accepted.
   absl::StatusOr<api::ExecuteRequest> ResolveLocalIds(const api::ExecuteRequest& request);
@@ -130,6 +175,7 @@ class RemoteService final : public api::Service {
 
   const std::string address_, token_;
   mutable Outage outage_;
+  const absl::Duration answer_timeout_;  // for calls that do not block at the server
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::ClusterService::Stub> cluster_;
   const std::unique_ptr<v1::ProgramService::Stub> programs_;
@@ -139,9 +185,12 @@ class RemoteService final : public api::Service {
   ExecutionClient execution_client_;
   // True if the server is older and has no ExecutePrograms.
   std::atomic<bool> lacks_execution_stream_{false};
-  // 1 if the server has the feature `runs_in_order`, 0 if it has not, -1 if it was not asked yet.
-  std::atomic<int> runs_in_order_{-1};
+  // 1 if the server takes runs ahead, 0 if it does not, -1 if it was not asked yet.
+  std::atomic<int> takes_runs_ahead_{-1};
   std::unique_ptr<Lease> lease_;  // set by Connect
+  absl::Notification stop_;       // ends calls of runs_ahead_
+  absl::Mutex calls_mu_;
+  grpc::ClientContext* stoppable_call_ ABSL_GUARDED_BY(calls_mu_) = nullptr;
 
   // Facts about the results of an executable.
   struct ResultsInfo {

@@ -22,65 +22,104 @@ using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duratio
 // Converts the status of a call to absl::Status.
 using ToStatusFn = std::function<absl::Status(const grpc::Status& status)>;
 
-// Decides how long the calls of one client wait for a server that has gone away. They wait for
-// `patience` in all, counted from the first call that does not reach the server. After that each
-// call waits only briefly, until the server is back. For a server that has never answered, each
-// call waits only briefly as well.
+// Decides how long the calls of one client wait for a server that has gone away or is silent. They
+// wait for `patience` in all, counted from the first call that does not reach the server. After
+// that each call waits only briefly, until the server is back. For a server that has never
+// answered, each call waits only briefly as well.
 class Outage {
  public:
-  explicit Outage(absl::Duration patience) : patience_(patience) {}
+  // `keepalive` is the time after which keepalive gives up a connection on which nothing comes
+  // back.
+  explicit Outage(absl::Duration patience, absl::Duration keepalive = absl::ZeroDuration())
+      : patience_(patience), keepalive_(keepalive) {}
   // Notes that the server has answered, which ends the outage.
   void NoteAnswered() ABSL_LOCKS_EXCLUDED(mu_);
-  // Notes that a call did not reach the server; the first such call starts the outage. Returns the
-  // time, by SteadyNow(), until which the call waits.
-  absl::Time NoteUnreachable() ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes that a call has not reached the server since the time `since`, by SteadyNow(). The first
+  // such call starts the outage. Returns the time until which the call waits.
+  absl::Time NoteUnreachable(absl::Time since) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether there is no patience left: the outage has lasted for too long, or the server
+  // has never answered.
+  bool exhausted() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns how long an attempt that begins now may wait for an answer. Infinite if there is no
+  // outage.
+  absl::Duration AttemptLimit() const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Duration patience() const { return patience_; }
+  absl::Duration keepalive() const { return keepalive_; }
 
  private:
-  const absl::Duration patience_;
-  absl::Mutex mu_;
-  bool answered_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time WaitsUntil(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const absl::Duration patience_, keepalive_;
+  mutable absl::Mutex mu_;
+  std::optional<absl::Time> answered_at_ ABSL_GUARDED_BY(mu_);  // time of the last answer
   std::optional<absl::Time> began_ ABSL_GUARDED_BY(mu_);
 };
 
-// The attempts of one call within `timeout`. The call is attempted again, a few times, while the
-// connection fails or the server is stopping. Before each new attempt WaitToRetry waits for a
-// connection, as long as `outage` allows. Other errors are final.
+// The time limits of one call, and its name.
+struct CallBounds {
+  std::string what;       // name of the call, for the error: "GetArray"
+  absl::Duration answer;  // how long the server may take to answer one attempt
+  // The part of `answer` for which the server itself waits, say for the end of a run.
+  absl::Duration server_wait = absl::ZeroDuration();
+  // The caller's own deadline, by SteadyNow(). It ends the call in an outage as well.
+  absl::Time deadline = absl::InfiniteFuture();
+  // How much later than `deadline` the answer of a server that can be reached may arrive.
+  absl::Duration grace = absl::ZeroDuration();
+};
+
+// The attempts of one call. The call is attempted again, a few times, while the connection fails or
+// the server is stopping, and as often as `outage` allows while there is no connection or no
+// answer. Before each new attempt WaitToRetry waits for a connection. Other errors are final.
 //
-//   Retries tries(channel, timeout, &outage);
+//   Retries tries(channel, bounds, &outage);
 //   grpc::Status status;
 //   do {
-//     status = call(tries.left());
+//     status = call(tries.BeginAttempt());
 //   } while (tries.WaitToRetry(status));
 //   return tries.FinalStatus(to_status);
 class Retries {
  public:
   // `outage` must outlive this object. If `stop` is given, its notification ends the attempts; it
   // must outlive this object, too.
-  Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage,
+  Retries(std::shared_ptr<grpc::Channel> channel, CallBounds bounds, Outage* outage,
           const absl::Notification* stop = nullptr);
-  absl::Duration left() const;
+  // Begins an attempt, and returns its time limit.
+  absl::Duration BeginAttempt();
   // Returns whether to retry the call, which ended with `status`. Before it returns true, it backs
   // off and waits for a connection.
   bool WaitToRetry(const grpc::Status& status);
-  // Returns the result of the call: the last response of a server or, if there was no response and
-  // no connection, UNREACHABLE.
+  // Returns the result of the call. If no server responded, the result is an error that names the
+  // call and says how long the call has waited: DEADLINE_EXCEEDED if the caller's own deadline
+  // ended the call, and otherwise UNREACHABLE.
   absl::Status FinalStatus(const ToStatusFn& to_status) const;
 
  private:
+  bool stopped() const { return stop_ != nullptr && stop_->HasBeenNotified(); }
+  void Sleep(absl::Duration time) const;
+  // Returns the time since which the server has not been reached, given that the last attempt ended
+  // now, with this status.
+  absl::Time UnreachedSince(const grpc::Status& status, absl::Time now) const;
+  // Waits for a connection until `until`. Returns whether there is one.
+  bool AwaitConnection(absl::Time until) const;
+
   const std::shared_ptr<grpc::Channel> channel_;
-  const absl::Time end_;
+  const CallBounds bounds_;
   Outage* const outage_;
   const absl::Notification* const stop_;
-  int attempts_ = 0;
-  grpc::Status status_;  // the status that FinalStatus converts
-  bool unreachable_ = false;
+  const absl::Time began_;    // when the call began
+  absl::Time attempt_began_;  // when the last attempt began
+  int attempts_ = 0;          // attempts that the connection ended
+  grpc::Status status_;       // the status that FinalStatus converts
+  bool unreachable_ = false;  // whether the call ended without a connection or without an answer
+  bool at_deadline_ = false;  // whether the caller's own deadline ended it
 };
 
 // Runs `call` with Retries until it is answered or given up, and returns its result.
-absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
-                               absl::Duration timeout, Outage* outage, const PrepareFn& prepare,
+absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel, CallBounds bounds,
+                               Outage* outage, const PrepareFn& prepare,
                                const ToStatusFn& to_status,
-                               const std::function<grpc::Status(grpc::ClientContext*)>& call);
+                               const std::function<grpc::Status(grpc::ClientContext*)>& call,
+                               const absl::Notification* stop = nullptr);
 
 // Returns a unique id, which a call and its retries share.
 std::string NewRequestId();

@@ -29,6 +29,14 @@ uint64_t ResultIndexOf(uint64_t id) { return id & kOperationIndex; }
 // The longest wait for an acceptance. It is longer than the minute that the coordinator waits for
 // room before it refuses a run.
 constexpr absl::Duration kAcceptTimeout = absl::Minutes(2);
+// The code of a run that the coordinator holds back for longer, although it answers other calls.
+constexpr grpc::StatusCode kHeldBack = grpc::StatusCode::ABORTED;
+// If a run is neither accepted nor refused for so long, or for the time for which calls wait for a
+// coordinator that is away if that is longer, another call finds out whether the coordinator
+// answers.
+constexpr absl::Duration kMinSilence = absl::Seconds(10);
+// A stream that the coordinator ends behind a refused run ends within this time, or is cancelled.
+constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 // The most runs of a client that have not ended. It is below the 1,000 runs at which the
 // coordinator stops reading from the stream.
 constexpr size_t kInFlightMax = 512;
@@ -60,6 +68,7 @@ RunsAhead::RunsAhead(ExecutionClient* execution_client, std::shared_ptr<grpc::Ch
 
 RunsAhead::~RunsAhead() {
   stopping_.Notify();
+  callbacks_.stop();
   {
     absl::MutexLock lock(&mu_);
     stopped_ = true;
@@ -109,6 +118,7 @@ absl::StatusOr<v1::ExecuteProgramsRequest> RunsAhead::MakeRequest(const SentRun&
   v1::ExecuteProgramsRequest out;
   out.set_number(sent.number);
   out.set_in_order(true);
+  out.set_stop_if_not_found(true);
   *out.mutable_run() = sent.request;
   for (const LocalArg& a : sent.local_args) {
     const SentRun& maker = *a.result.sent;
@@ -149,6 +159,7 @@ absl::StatusOr<api::ExecuteReply> RunsAhead::Execute(const api::ExecuteRequest& 
                      absl::StrCat("execute: the coordinator has not accepted ", kUnacceptedMax,
                                   " runs of this client"));
   const auto sent = std::make_shared<SentRun>(execution_client_->NextNumber());
+  sent->kept_program = request.kept_program;
   sent->alive.assign(num_results, true);
   sent->num_alive = num_results;
   for (size_t i = 0; i < request.args.size(); ++i) {
@@ -295,6 +306,7 @@ void RunsAhead::Settle(SentRun* sent, absl::Status failure) {
   sent->failure = std::move(failure);
   sent->settled = true;
   sent->request.Clear();
+  sent->kept_program = nullptr;
   sent->local_args.clear();
 }
 
@@ -329,44 +341,161 @@ void RunsAhead::RunThread() {
   }
 }
 
-// Waits for the acceptance of the oldest run, with retries on new streams, and settles that run. If
-// the coordinator could not be reached in time, all later runs are settled with the error of the
+std::vector<uint64_t> RunsAhead::KnownCoordinatorIds(absl::Span<const uint64_t> ids) {
+  std::vector<uint64_t> out;
+  absl::MutexLock lock(&mu_);
+  for (const uint64_t id : ids) {
+    if (!IsLocal(id)) {
+      out.push_back(id);
+      continue;
+    }
+    const SentRunRef sent = Find(id);
+    if (sent == nullptr || !sent->settled || !sent->failure.ok()) continue;
+    const uint64_t index = ResultIndexOf(id);
+    if (index == kOperationIndex) {
+      out.push_back(sent->reply.operation);
+    } else if (index < sent->reply.outputs.size()) {
+      out.push_back(sent->reply.outputs[index]);
+    }
+  }
+  return out;
+}
+
+std::vector<uint64_t> RunsAhead::KnownArgs(const SentRun& sent) {
+  std::vector<uint64_t> out;
+  for (const uint64_t arg : sent.request.args())
+    if (arg != 0) out.push_back(arg);
+  for (const LocalArg& arg : sent.local_args) {
+    const SentRun& maker = *arg.result.sent;
+    if (maker.settled && maker.failure.ok())
+      out.push_back(maker.reply.outputs.at(arg.result.index));
+  }
+  return out;
+}
+
+// A coordinator that has no room holds a run back for a minute, so silence alone says nothing:
+// another call finds out whether the coordinator answers.
+grpc::Status RunsAhead::AwaitAcceptance(const ExecutionClient::Run& run, absl::Duration silence,
+                                        api::ExecuteReply* reply) {
+  const absl::Time end = SteadyNow() + kAcceptTimeout;
+  while (true) {
+    const grpc::Status status =
+        ExecutionClient::AwaitAcceptance(run, std::min(silence, end - SteadyNow()), reply);
+    const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+                        status.error_details().empty();
+    if (!silent || stopping_.HasBeenNotified() || !callbacks_.answers()) return status;
+    if (SteadyNow() >= end)
+      return grpc::Status(kHeldBack,
+                          absl::StrCat("the coordinator has neither accepted nor refused "
+                                       "a run for ",
+                                       absl::FormatDuration(kAcceptTimeout)));
+    silence = SilenceTimeout();
+  }
+}
+
+absl::Duration RunsAhead::SilenceTimeout() const {
+  return std::max(outage_->patience(), kMinSilence);
+}
+
+// The runs may be sent again only over another stream, because their numbers are taken in this one.
+std::optional<RunsAhead::Answer> RunsAhead::AwaitAnswer(const SentRunRef& oldest_run) {
+  Retries tries(channel_, {"a run", SilenceTimeout()}, outage_, &stopping_);
+  Answer answer;
+  grpc::Status status;
+  std::shared_ptr<ExecutionClient::Run> run;
+  do {
+    if (run != nullptr) ExecutionClient::EndStream(*run, absl::ZeroDuration());
+    {
+      absl::MutexLock lock(&mu_);
+      if (stopped_) return std::nullopt;
+      if (run != nullptr) ResendUnsettled();
+      if (oldest_run->settled) return std::nullopt;  // the run of one of its arguments has failed
+      run = oldest_run->run;
+    }
+    status = AwaitAcceptance(*run, tries.BeginAttempt(), &answer.reply);
+  } while (tries.WaitToRetry(status));
+  if (!status.ok()) answer.failure = tries.FinalStatus(to_status_);
+  const bool held_back = status.error_code() == kHeldBack && status.error_details().empty();
+  if (held_back) answer.failure = MakeError(ErrorKind::kDeadlineExceeded, status.error_message());
+  answer.unreachable = held_back || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                       (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+                        status.error_details().empty());
+  return answer;
+}
+
+// The coordinator keeps no answer to a run that it has refused, so the run keeps its request_id. If
+// it was accepted after all, say before a restart that the client has not noticed, it is not run
+// again: the same request_id in another request is refused.
+bool RunsAhead::Repair(const SentRunRef& refused, absl::Status* failure) {
+  v1::ExecuteProgramRequest& request = refused->request;
+  const uint64_t session = request.session(), executable = request.executable();
+  uint64_t new_session = session, new_executable = executable;
+  if (KindOf(*failure) == ErrorKind::kSessionNotFound) {
+    if (refused->session_replaced) return false;
+    const absl::StatusOr<uint64_t> replaced = callbacks_.replace_session(session);
+    if (!replaced.ok()) {
+      *failure = replaced.status();
+      return false;
+    }
+    new_session = *replaced;
+    refused->session_replaced = true;
+  } else {
+    if (refused->kept_program == nullptr) return false;
+    if (refused->lost_executable != 0) {
+      *failure = refused->kept_program->LostAgainError(refused->lost_executable, executable);
+      return false;
+    }
+    const absl::StatusOr<uint64_t> replaced =
+        refused->kept_program->Replace(executable, callbacks_.compile, absl::InfiniteFuture());
+    if (!replaced.ok()) {
+      *failure = replaced.status();
+      return false;
+    }
+    new_executable = *replaced;
+    refused->lost_executable = executable;
+  }
+  absl::MutexLock lock(&mu_);
+  for (const SentRunRef& sent : unsettled_) {
+    if (sent->request.session() == session) sent->request.set_session(new_session);
+    if (sent->request.executable() == executable) sent->request.set_executable(new_executable);
+  }
+  ResendUnsettled();
+  return true;
+}
+
+// If the coordinator could not be reached in time, all later runs are settled with the error of the
 // oldest run, since they wait behind it. Then deletes arrays: results that were forgotten before
 // the run was accepted now have ids, and are deleted once no run that may take them is left.
 void RunsAhead::SettleOldest(const SentRunRef& oldest_run) {
-  Retries tries(channel_, kAcceptTimeout, outage_, &stopping_);
-  api::ExecuteReply reply;
-  grpc::Status status;
-  bool again = false;
+  std::optional<Answer> answer;
   do {
-    std::shared_ptr<ExecutionClient::Run> run;
-    {
-      absl::MutexLock lock(&mu_);
-      if (stopped_) return;
-      if (again) ResendUnsettled();
-      if (oldest_run->settled) return;  // the run of one of its arguments has failed
-      run = oldest_run->run;
-    }
-    status = ExecutionClient::AwaitAcceptance(*run, tries.left(), &reply);
-    again = true;
-  } while (tries.WaitToRetry(status));
-  absl::Status failure = status.ok() ? absl::OkStatus() : tries.FinalStatus(to_status_);
-  // The later runs did not reach the coordinator either.
-  const bool unreachable = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
-                           status.error_code() == grpc::StatusCode::UNAVAILABLE;
-  const uint64_t session = oldest_run->request.session();
+    answer = AwaitAnswer(oldest_run);
+    if (!answer) return;
+    const ErrorKind kind = KindOf(answer->failure);
+    answer->stream_ended =
+        kind == ErrorKind::kProgramNotFound || kind == ErrorKind::kSessionNotFound;
+    if (answer->stream_ended) ExecutionClient::EndStream(*oldest_run->run, kStreamEndTimeout);
+  } while (answer->stream_ended && Repair(oldest_run, &answer->failure));
+  absl::Status& failure = answer->failure;
+  if (failure.ok()) {
+    callbacks_.on_accepted(oldest_run->request.session(), answer->reply);
+  } else if (absl::Status lost = callbacks_.check_held(KnownArgs(*oldest_run)); !lost.ok()) {
+    failure = std::move(lost);
+  }
   std::vector<uint64_t> deletable;
   {
     absl::MutexLock lock(&mu_);
-    if (failure.ok() && reply.outputs.size() != oldest_run->alive.size())
-      failure = MakeError(ErrorKind::kInternal,
-                          absl::StrCat("the coordinator gave ids for ", reply.outputs.size(),
-                                       " results of a run that has ", oldest_run->alive.size()));
-    oldest_run->reply = std::move(reply);
+    if (failure.ok() && answer->reply.outputs.size() != oldest_run->alive.size())
+      failure =
+          MakeError(ErrorKind::kInternal,
+                    absl::StrCat("the coordinator gave ids for ", answer->reply.outputs.size(),
+                                 " results of a run that has ", oldest_run->alive.size()));
+    oldest_run->reply = std::move(answer->reply);
     do {
       Settle(unsettled_.front().get(), failure);
       unsettled_.pop_front();
-    } while (unreachable && !unsettled_.empty());
+    } while (answer->unreachable && !unsettled_.empty());
+    if (answer->stream_ended) ResendUnsettled();
     std::vector<ResultRef> still_unsettled;
     for (ResultRef& r : forgotten_early_) {
       if (!r.sent->settled) {
@@ -378,8 +507,6 @@ void RunsAhead::SettleOldest(const SentRunRef& oldest_run) {
     forgotten_early_.swap(still_unsettled);
     if (unsettled_.empty()) deletable.swap(to_delete_);
   }
-  if (!failure.ok() && KindOf(failure) == ErrorKind::kSessionNotFound)
-    callbacks_.on_unknown_session(session);
   if (!deletable.empty()) callbacks_.free_arrays(deletable);
 }
 

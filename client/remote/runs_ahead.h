@@ -4,8 +4,12 @@
 // If the coordinator refuses a run, each use of the run's results fails with the run's error.
 //
 // Thread-safe. A thread of this object waits for the acceptances. If the stream breaks, that thread
-// sends the runs that have not been accepted again, in their order.
-// Reference: docs/decisions/0029-runs-are-sent-ahead.md.
+// sends the runs that have not been accepted again, in their order. It also does so if a run was
+// refused because the coordinator does not know its executable or its session: the coordinator then
+// ends the stream behind that run, and the thread compiles the program again or takes another
+// session, once for each run.
+// Reference: docs/decisions/0029-runs-are-sent-ahead.md,
+// docs/decisions/0040-executables-come-back.md.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -24,6 +28,7 @@
 #include "absl/types/span.h"
 #include "client/remote/executions.h"
 #include "client/remote/retry.h"
+#include "ir/api/kept_program.h"
 #include "ir/api/service.h"
 
 namespace tessera::remote {
@@ -32,10 +37,22 @@ class RunsAhead {
  public:
   // The functions that the thread of a RunsAhead calls.
   struct Callbacks {
-    // Called if the coordinator does not know the session of a run.
-    std::function<void(uint64_t session)> on_unknown_session;
+    // Returns the session that takes the place of `session`, which the coordinator does not know.
+    std::function<absl::StatusOr<uint64_t>(uint64_t session)> replace_session;
     // Deletes the arrays, which are given by the coordinator's ids.
     std::function<void(const std::vector<uint64_t>& arrays)> free_arrays;
+    // Compiles a program again.
+    api::KeptProgram::CompileFn compile;
+    // Ends calls of the callbacks that are under way. Called by the destructor.
+    std::function<void()> stop = [] {};
+    // Called with the ids that a run in `session` has made, when the run is accepted.
+    std::function<void(uint64_t session, const api::ExecuteReply& reply)> on_accepted =
+        [](uint64_t, const api::ExecuteReply&) {};
+    // Returns why one of these arrays is lost, if that is known; see api::Service::CheckHeld.
+    std::function<absl::Status(absl::Span<const uint64_t> arrays)> check_held =
+        [](absl::Span<const uint64_t>) { return absl::OkStatus(); };
+    // Returns whether the coordinator answers a call.
+    std::function<bool()> answers = [] { return true; };
   };
   // `execution_client` and `outage` must outlive this object.
   RunsAhead(ExecutionClient* execution_client, std::shared_ptr<grpc::Channel> channel,
@@ -83,6 +100,9 @@ class RunsAhead {
   // later.
   std::vector<uint64_t> ForgetAndTakeDeletable(absl::Span<const uint64_t> arrays)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the coordinator's ids of those among `ids` that have one by now.
+  std::vector<uint64_t> KnownCoordinatorIds(absl::Span<const uint64_t> ids)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct SentRun;
@@ -101,8 +121,11 @@ class RunsAhead {
   struct SentRun {
     explicit SentRun(uint64_t n) : number(n) {}
     const uint64_t number;
-    // The request, which is cleared once the run is settled.
+    // The request, which is cleared once the run is settled, and the program of its executable.
     v1::ExecuteProgramRequest request;
+    std::shared_ptr<api::KeptProgram> kept_program;
+    uint64_t lost_executable = 0;               // the executable that was replaced; 0 if none was
+    bool session_replaced = false;              // whether the run was sent again in another session
     std::vector<LocalArg> local_args;           // cleared with the request
     std::shared_ptr<ExecutionClient::Run> run;  // null if the run was never sent
     bool settled = false;                       // true once the run is accepted or has failed
@@ -140,6 +163,27 @@ class RunsAhead {
   // Waits until `oldest_run`, the oldest run that is not settled, is accepted or has failed, and
   // settles it.
   void SettleOldest(const SentRunRef& oldest_run) ABSL_LOCKS_EXCLUDED(mu_);
+  // The answer of the coordinator to the oldest run.
+  struct Answer {
+    absl::Status failure;
+    api::ExecuteReply reply;
+    bool unreachable = false;   // the coordinator could not be reached
+    bool stream_ended = false;  // the coordinator has ended the stream behind the run
+  };
+  // Waits for the answer, with retries on new streams. Returns nullopt if there is nothing left to
+  // settle.
+  std::optional<Answer> AwaitAnswer(const SentRunRef& oldest_run) ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits for the acceptance of the run. Returns DEADLINE_EXCEEDED if the coordinator says nothing
+  // for `silence` and answers no other call either.
+  grpc::Status AwaitAcceptance(const ExecutionClient::Run& run, absl::Duration silence,
+                               api::ExecuteReply* reply);
+  absl::Duration SilenceTimeout() const;
+  // Replaces the executable or the session that the coordinator does not know, and sends the run
+  // and those behind it again. Returns false if that is not possible, and sets `failure` to the
+  // reason.
+  bool Repair(const SentRunRef& refused, absl::Status* failure) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the coordinator's ids of the arguments, as far as they are known.
+  static std::vector<uint64_t> KnownArgs(const SentRun& sent);
 
   ExecutionClient* const execution_client_;
   const std::shared_ptr<grpc::Channel> channel_;

@@ -41,6 +41,7 @@ void AcceptWithResult(ServerStream* stream, uint64_t number, uint64_t id) {
 
 class RunsAheadTest : public ::testing::Test {
  protected:
+  // Starts the client. The callbacks note their calls, and return what the test has set.
   void Start(FakeCoordinator::Serve serve) {
     coordinator_.SetServe(std::move(serve));
     runs_ahead_ = std::make_unique<RunsAhead>(
@@ -48,22 +49,57 @@ class RunsAheadTest : public ::testing::Test {
         [](const grpc::Status& status) {
           return FromGrpc(status, "the coordinator", ErrorKind::kServerStopping);
         },
-        RunsAhead::Callbacks{.on_unknown_session =
+        RunsAhead::Callbacks{.replace_session =
                                  [this](uint64_t session) {
                                    absl::MutexLock lock(&mu_);
                                    unknown_sessions_.push_back(session);
+                                   return new_session_;
                                  },
                              .free_arrays =
                                  [this](const std::vector<uint64_t>& arrays) {
                                    absl::MutexLock lock(&mu_);
                                    freed_.insert(freed_.end(), arrays.begin(), arrays.end());
+                                 },
+                             .compile =
+                                 [this](const api::CompileRequest& request) {
+                                   absl::MutexLock lock(&mu_);
+                                   compiled_.push_back(request.name);
+                                   return next_compile_;
+                                 },
+                             .on_accepted =
+                                 [this](uint64_t session, const api::ExecuteReply&) {
+                                   absl::MutexLock lock(&mu_);
+                                   accepted_in_.push_back(session);
+                                 },
+                             .check_held =
+                                 [this](absl::Span<const uint64_t> arrays) {
+                                   absl::MutexLock lock(&mu_);
+                                   for (const uint64_t array : arrays)
+                                     if (array == lost_array_)
+                                       return MakeError(ErrorKind::kSessionNotFound,
+                                                        "the lease has ended");
+                                   return absl::OkStatus();
                                  }});
   }
+  // Returns the program of the executable `executable`. When the program is compiled again, its
+  // executable is `again`.
+  std::shared_ptr<api::KeptProgram> Keep(uint64_t executable, uint64_t again) {
+    api::CompileRequest request;
+    request.name = "step";
+    api::CompileReply reply;
+    reply.executable = executable;
+    auto kept = std::make_shared<api::KeptProgram>(std::move(request), reply);
+    reply.executable = again;
+    absl::MutexLock lock(&mu_);
+    next_compile_ = std::move(reply);
+    return kept;
+  }
   // Sends a run with one result, and returns the id of that result.
-  uint64_t Run(uint64_t executable, std::vector<uint64_t> args,
-               std::vector<uint64_t> release = {}) {
+  uint64_t Run(uint64_t executable, std::vector<uint64_t> args, std::vector<uint64_t> release = {},
+               std::shared_ptr<api::KeptProgram> kept_program = nullptr) {
     api::ExecuteRequest request;
     request.executable = executable;
+    request.kept_program = std::move(kept_program);
     request.args = std::move(args);
     request.release = std::move(release);
     request.session = 5;
@@ -84,6 +120,13 @@ class RunsAheadTest : public ::testing::Test {
   absl::Mutex mu_;
   std::vector<uint64_t> unknown_sessions_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> freed_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> accepted_in_ ABSL_GUARDED_BY(mu_);  // the sessions of the accepted runs
+  std::vector<std::string> compiled_ ABSL_GUARDED_BY(mu_);  // the names of the compiled programs
+  // what the callbacks return
+  absl::StatusOr<uint64_t> new_session_ ABSL_GUARDED_BY(mu_) =
+      MakeError(ErrorKind::kSessionNotFound, "no session");
+  absl::StatusOr<api::CompileReply> next_compile_ ABSL_GUARDED_BY(mu_) = api::CompileReply();
+  uint64_t lost_array_ ABSL_GUARDED_BY(mu_) = 0;
   std::unique_ptr<RunsAhead> runs_ahead_;
 };
 
@@ -126,8 +169,9 @@ TEST_F(RunsAheadTest, ARunMayUseResultsOfARunNotYetAccepted) {
 TEST_F(RunsAheadTest, UsesOfARefusedRunsResultsReturnItsError) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
-    while (stream->Read(&request))
-      Refuse(stream, request.number(), MakeError(ErrorKind::kSessionNotFound, "no session"));
+    EXPECT_TRUE(stream->Read(&request));
+    EXPECT_TRUE(request.stop_if_not_found());
+    Refuse(stream, request.number(), MakeError(ErrorKind::kSessionNotFound, "no session"));
     return grpc::Status::OK;
   });
   const uint64_t a = Run(1, {7});
@@ -279,6 +323,123 @@ TEST_F(RunsAheadTest, AtMost512RunsAreInFlight) {
   EXPECT_THAT(full.status(), ReasonIs("QUEUE_FULL", "512 runs"));
   enough.Notify();
   TESSERA_EXPECT_OK(CoordinatorId(Run(1, {})));
+}
+
+// The coordinator reads nothing behind the refused run and ends the stream. So the runs behind it
+// come after it on the next stream, although one of them releases its argument.
+TEST_F(RunsAheadTest, ARunWhoseExecutableIsGoneIsSentAgainBeforeTheRunsBehindIt) {
+  v1::ExecuteProgramsRequest refused;
+  std::vector<v1::ExecuteProgramsRequest> again(3);
+  absl::Notification done;
+  Start([&](ServerStream* stream) {
+    EXPECT_TRUE(stream->Read(&refused));
+    coordinator_.SetServe([&](ServerStream* next) {
+      for (auto& request : again) EXPECT_TRUE(next->Read(&request));
+      for (int i = 0; i < 3; ++i) AcceptWithResult(next, again[i].number(), 101 + i);
+      done.Notify();
+      return grpc::Status::OK;
+    });
+    Refuse(stream, refused.number(), MakeError(ErrorKind::kProgramNotFound, "executable 1"));
+    return grpc::Status::OK;
+  });
+  const auto kept = Keep(1, 11);
+  const uint64_t a = Run(1, {7}, {}, kept), b = Run(1, {a}, {7}, kept), c = Run(2, {8});
+  EXPECT_EQ(*CoordinatorId(a), 101);
+  EXPECT_EQ(*CoordinatorId(b), 102);
+  EXPECT_EQ(*CoordinatorId(c), 103);
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kLimit));
+  EXPECT_EQ(refused.run().executable(), 1);
+  EXPECT_EQ(again[0].run().executable(), 11);
+  EXPECT_EQ(again[0].run().request_id(), refused.run().request_id());
+  EXPECT_EQ(again[1].run().executable(), 11);
+  EXPECT_EQ(again[1].results_of_runs(0).number(), again[0].number());
+  EXPECT_EQ(again[2].run().executable(), 2);
+  EXPECT_EQ(kept->executable(), 11);
+  absl::MutexLock lock(&mu_);
+  EXPECT_THAT(compiled_, ::testing::ElementsAre("step"));
+}
+
+TEST_F(RunsAheadTest, AnExecutableThatIsLostAgainAtOnceIsAnError) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    Refuse(stream, request.number(), MakeError(ErrorKind::kProgramNotFound, "no executable"));
+    return grpc::Status::OK;
+  });
+  EXPECT_THAT(CoordinatorId(Run(1, {7}, {}, Keep(1, 11))),
+              ReasonIs("PROGRAM_NOT_FOUND",
+                       "step: executable 1 was gone and its program was "
+                       "compiled again, and the new executable 11 was gone"));
+  EXPECT_EQ(coordinator_.num_streams(), 2);
+  absl::MutexLock lock(&mu_);
+  EXPECT_EQ(compiled_.size(), 1);
+}
+
+// Only the run that needs the program fails, and the runs that take its results.
+TEST_F(RunsAheadTest, TheErrorOfTheSecondCompilationIsTheErrorOfTheRun) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    coordinator_.SetServe([&](ServerStream* next) {
+      v1::ExecuteProgramsRequest other;
+      EXPECT_TRUE(next->Read(&other));
+      EXPECT_EQ(other.run().executable(), 2);
+      AcceptWithResult(next, other.number(), 103);
+      while (next->Read(&other)) continue;
+      return grpc::Status::OK;
+    });
+    Refuse(stream, request.number(), MakeError(ErrorKind::kProgramNotFound, "no executable"));
+    return grpc::Status::OK;
+  });
+  const auto kept = Keep(1, 11);
+  {
+    absl::MutexLock lock(&mu_);
+    next_compile_ = MakeError(ErrorKind::kNotEnoughDevices, "two devices are missing");
+  }
+  const uint64_t a = Run(1, {7}, {}, kept), b = Run(2, {a}), c = Run(2, {8});
+  EXPECT_THAT(CoordinatorId(a), ReasonIs("NOT_ENOUGH_DEVICES", "step: executable 1 is gone"));
+  EXPECT_THAT(CoordinatorId(b), ReasonIs("NOT_ENOUGH_DEVICES", "two devices are missing"));
+  EXPECT_EQ(*CoordinatorId(c), 103);
+}
+
+TEST_F(RunsAheadTest, ARunOfAnUnknownSessionIsSentAgainInTheSessionThatTakesItsPlace) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    coordinator_.SetServe([](ServerStream* next) {
+      v1::ExecuteProgramsRequest again;
+      EXPECT_TRUE(next->Read(&again));
+      EXPECT_EQ(again.run().session(), 6);
+      AcceptWithResult(next, again.number(), 101);
+      while (next->Read(&again)) continue;
+      return grpc::Status::OK;
+    });
+    Refuse(stream, request.number(), MakeError(ErrorKind::kSessionNotFound, "no session"));
+    return grpc::Status::OK;
+  });
+  {
+    absl::MutexLock lock(&mu_);
+    new_session_ = 6;
+  }
+  EXPECT_EQ(*CoordinatorId(Run(1, {})), 101);
+  absl::MutexLock lock(&mu_);
+  EXPECT_EQ(unknown_sessions_, (std::vector<uint64_t>{5}));
+  EXPECT_EQ(accepted_in_, (std::vector<uint64_t>{6}));
+}
+
+TEST_F(RunsAheadTest, ARunThatTakesWhatALeaseHadGetsTheErrorOfTheLease) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    Refuse(stream, request.number(), MakeError(ErrorKind::kArrayDeleted, "array 7"));
+    while (stream->Read(&request)) continue;
+    return grpc::Status::OK;
+  });
+  {
+    absl::MutexLock lock(&mu_);
+    lost_array_ = 7;
+  }
+  EXPECT_THAT(CoordinatorId(Run(1, {7})), ReasonIs("SESSION_NOT_FOUND", "the lease has ended"));
 }
 
 // The destructor returns although the coordinator never answers.

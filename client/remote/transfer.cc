@@ -138,38 +138,41 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   return connections.channels[connections.next++ % connections.channels.size()];
 }
 
-// An attempt that gets further than all earlier attempts resets the backoff and the deadline for
-// stalls. So a slow transfer goes on, and a stuck transfer ends. `check_state` is called before the
-// next attempt: if the array has been deleted or its executor lost, the coordinator's error says
-// more than the error of the connection.
+// An attempt that gets further than all earlier attempts resets the backoff and the time since
+// which nothing gets through. So a slow transfer goes on, and a stuck transfer ends. `check_state`
+// is called before the next attempt: if the array has been deleted or its executor lost, the
+// coordinator's error says more than the error of the connection.
 absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time end,
                                       const StateFn& check_state,
                                       const std::function<int64_t()>& moved,
                                       const std::function<Outcome(const Channel&)>& attempt) {
   absl::Duration wait = options_.initial_backoff;
   int64_t most_moved = moved();
-  absl::Time stall_deadline = SteadyNow() + options_.stall_timeout;
+  absl::Time stuck_since = absl::InfiniteFuture();
   while (true) {
     const auto [status, retryable] = attempt(ChannelTo(endpoint));
+    const absl::Time ended = SteadyNow();
     if (status.ok()) return status;
     if (KindOf(status) == ErrorKind::kChecksumMismatch) ++corrupt_;
     if (!retryable) return status;
     if (check_state) TESSERA_RETURN_IF_ERROR(check_state());
     if (moved() > most_moved) {
       most_moved = moved();
-      stall_deadline = SteadyNow() + options_.stall_timeout;
+      stuck_since = ended;
       wait = options_.initial_backoff;
     }
+    stuck_since = std::min(stuck_since, ended);
     const absl::Time now = SteadyNow();
     if (now + wait >= end) {
       return MakeError(ErrorKind::kDeadlineExceeded,
                        absl::StrCat("moving a shard: the deadline passed after ", most_moved,
                                     " bytes; the last attempt: ", status.message()));
     }
-    if (now >= stall_deadline) {
-      return Annotate(status,
-                      absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_timeout),
-                                   " after ", most_moved, " bytes"));
+    if (now >= stuck_since + options_.patience) {
+      return Annotate(status, absl::StrCat("moving a shard: no progress for ",
+                                           absl::FormatDuration(absl::Trunc(
+                                               now - stuck_since, absl::Milliseconds(100))),
+                                           " after ", most_moved, " bytes"));
     }
     absl::SleepFor(wait);
     wait = std::min(2 * wait, options_.max_backoff);
@@ -244,8 +247,12 @@ Transfer::Outcome Transfer::FetchProgress(const Channel& channel, Upload& upload
   v1::GetShardStatusRequest request;
   request.set_ticket(upload.ticket);
   v1::GetShardStatusResponse response;
-  const grpc::Status finished =
+  grpc::Status finished =
       v1::DataService::NewStub(channel)->GetShardStatus(&context, request, &response);
+  if (finished.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && IsTransportError(finished))
+    finished =
+        grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                     absl::StrCat("nothing came back for ", absl::FormatDuration(kStatusTimeout)));
   if (!finished.ok()) return {FromExecutor(finished, upload.endpoint), IsTransportError(finished)};
   if (response.committed_bytes() < 0 || response.committed_bytes() > upload.shard.num_bytes()) {
     return {MakeError(ErrorKind::kInternal,

@@ -32,9 +32,9 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal);
 
 struct TransferOptions {
   Keepalive keepalive = {};
-  // A transfer fails if it makes no progress for this long. Must be longer than keepalive needs to
-  // detect a dead connection.
-  absl::Duration stall_timeout = absl::Seconds(60);
+  // A transfer fails if no byte gets through for this long. Counted from the first attempt that
+  // fails, which on a dead connection is when keepalive finds out.
+  absl::Duration patience = absl::Seconds(30);
   absl::Duration initial_backoff = absl::Milliseconds(20), max_backoff = absl::Seconds(1);
   int64_t chunk_bytes = 1 << 20;
   // Called on any thread with the number of bytes transferred since the last call. Bytes that a

@@ -106,10 +106,14 @@ bool Array::is_ready(Site site) const {
   return internal::HasEnded(internal::OrThrow(std::move(op), site));
 }
 
+// An array that is known to be ready needs no wait, but it may have been lost with its session.
 const Array& Array::wait(absl::Duration timeout, Site site) const {
   const ConcreteState& c = RequireConcrete("wait", *this, site);
-  if (!c.may_be_pending()) return *this;
   api::Service& service = c.session->service();
+  if (!c.may_be_pending()) {
+    internal::ThrowIfError(service.CheckHeld(c.id), site);
+    return *this;
+  }
   const absl::Duration limit = internal::BoundedResultWait(timeout);
   const absl::StatusOr<api::Operation> op = internal::WaitForOperation(service, c.operation, limit);
   if (KindOf(op.status()) == ErrorKind::kOperationNotFound) {

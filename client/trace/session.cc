@@ -269,6 +269,7 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
   for (const api::ArraySpec& out : made->reply.out)
     made->out_placements.push_back(std::make_shared<const api::Placement>(out.placement));
   made->name = name;
+  made->kept_program = std::make_shared<api::KeptProgram>(std::move(request), made->reply);
   absl::MutexLock lock(&mu_);
   if (executables_.emplace(key, made).second) oldest_first_.push_back(key);
   if (oldest_first_.size() > kMaxExecutables) {
@@ -306,6 +307,30 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
   }
 }
 
+// Runs at most twice: an executable that is lost again at once is an error, because a cluster that
+// keeps too few executables would otherwise compile for ever. A refused run has made nothing, so
+// the second request cannot run it a second time.
+absl::StatusOr<api::ExecuteReply> Session::ExecuteKept(api::KeptProgram& program,
+                                                       api::ExecuteRequest& request) {
+  const auto execute = [&] {
+    if (internal::CurrentDeadline() != absl::InfiniteFuture())
+      request.time_limit = internal::BoundedWait(absl::InfiniteDuration());
+    return ExecuteWhenAccepted(request);
+  };
+  request.executable = program.executable();
+  absl::StatusOr<api::ExecuteReply> reply = execute();
+  if (reply.ok() || KindOf(reply.status()) != ErrorKind::kProgramNotFound) return reply;
+  const uint64_t lost = request.executable;
+  TESSERA_ASSIGN_OR_RETURN(
+      request.executable,
+      program.Replace(
+          lost, [this](const api::CompileRequest& compile) { return service_->Compile(compile); },
+          internal::CurrentDeadline()));
+  reply = execute();
+  if (reply.ok() || KindOf(reply.status()) != ErrorKind::kProgramNotFound) return reply;
+  return program.LostAgainError(lost, request.executable);
+}
+
 // Passes arguments by id, so that no contents travel, and carries accumulated deletions along, so
 // that they cost no call of their own. Arrays are marked as donated only after the server has
 // accepted the run: a refused run leaves them usable. If the program prints, waits for the results
@@ -313,7 +338,6 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
 std::vector<Array> Session::Run(const Executable& executable, absl::Span<const Array> args,
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;
-  request.executable = executable.reply.executable;
   // Numbers are uploaded for this run, with the plan's placement, and released after it.
   std::vector<uint64_t> numbers;
   const absl::Cleanup release_numbers = [&] {
@@ -337,9 +361,7 @@ std::vector<Array> Session::Run(const Executable& executable, absl::Span<const A
   }
   if (!donate.empty()) request.donate = donate;
   request.ahead = ahead_;
-  if (internal::CurrentDeadline() != absl::InfiniteFuture()) {
-    request.time_limit = internal::BoundedWait(absl::InfiniteDuration());
-  }
+  request.kept_program = executable.kept_program;
   {
     absl::MutexLock lock(&mu_);
     if (released_.size() >= kReleaseBatchArrays || released_bytes_ >= kReleaseBatchBytes) {
@@ -347,7 +369,7 @@ std::vector<Array> Session::Run(const Executable& executable, absl::Span<const A
       released_bytes_ = 0;
     }
   }
-  absl::StatusOr<api::ExecuteReply> accepted = ExecuteWhenAccepted(request);
+  absl::StatusOr<api::ExecuteReply> accepted = ExecuteKept(*executable.kept_program, request);
   if (!accepted.ok() && !request.release.empty()) service_->Delete(request.release).IgnoreError();
   const api::ExecuteReply reply = internal::OrThrow(std::move(accepted), site);
   for (size_t i = 0; i < donate.size(); ++i) {

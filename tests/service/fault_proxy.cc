@@ -153,6 +153,14 @@ void FaultProxy::SetBlackhole(bool on) {
   blackhole_ = on;
 }
 
+void FaultProxy::SetRefusing(bool on) {
+  {
+    absl::MutexLock lock(&mu_);
+    refusing_ = on;
+  }
+  if (on) CutAll();
+}
+
 void FaultProxy::SetDelay(absl::Duration delay) {
   absl::MutexLock lock(&mu_);
   delay_ = delay;
@@ -210,6 +218,7 @@ void FaultProxy::Accept() {
     CloseEndedConnections();
     if (fds[1].revents == 0) continue;
     std::string target;
+    bool refusing = false;
     {
       // While the proxy is blackholed, and before it has a target, connections wait in the listen
       // backlog.
@@ -220,10 +229,11 @@ void FaultProxy::Accept() {
       mu_.Await(absl::Condition(&open));
       if (stopping_) return;
       target = target_;
+      refusing = refusing_;
     }
     const int client_fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client_fd < 0) continue;
-    const int server_fd = ConnectTo(target);
+    const int server_fd = refusing ? -1 : ConnectTo(target);
     if (server_fd < 0) {
       ResetOnClose(client_fd);
       close(client_fd);
@@ -239,7 +249,7 @@ void FaultProxy::Accept() {
     connection->server_fd = server_fd;
     connection->up = std::thread([this, connection] { Pump(*connection, Direction::kUp); });
     connection->down = std::thread([this, connection] { Pump(*connection, Direction::kDown); });
-    if (stopping_) connection->Shut();
+    if (stopping_ || refusing_) connection->Shut();
   }
 }
 

@@ -46,6 +46,8 @@ class FaultProxy {
   // Stops all traffic, as if a cable were pulled: nothing is read or passed on, and new connections
   // are not accepted.
   void SetBlackhole(bool on) ABSL_LOCKS_EXCLUDED(mu_);
+  // Resets every open connection, and each new one as soon as it is made.
+  void SetRefusing(bool on) ABSL_LOCKS_EXCLUDED(mu_);
   // Holds back each piece of data for `delay`.
   void SetDelay(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mu_);
   // Resets every open connection.
@@ -88,6 +90,7 @@ class FaultProxy {
   std::map<Direction, std::vector<PendingFault>> faults_ ABSL_GUARDED_BY(mu_);
   std::map<Direction, int64_t> bytes_passed_ ABSL_GUARDED_BY(mu_);
   bool blackhole_ ABSL_GUARDED_BY(mu_) = false;
+  bool refusing_ ABSL_GUARDED_BY(mu_) = false;
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   int64_t num_accepted_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,12 +1,16 @@
-// Tests that a client of the C++ SDK outlives its coordinator. The coordinator is killed and
-// started again with the same state folder while the client holds arrays and a run. The client's
-// objects must keep working.
+// Tests that a client of the C++ SDK outlives its coordinator, and its link to the coordinator. The
+// coordinator is killed and started again with the same state folder, or the link is cut, while the
+// client holds arrays and a run. The client's objects must keep working.
+//
+// TESSERA_CUT_SECONDS sets how long the link is cut; 3 by default.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -17,16 +21,21 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "base/testing/stopwatch.h"
 #include "client/tessera.h"
+#include "client/testing/evaluated.h"
 #include "tests/service/cluster.h"
+#include "tests/service/fault_proxy.h"
 
 namespace tessera::service {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::ErrorOf;
 using ::testing::HasSubstr;
 
 // The outage is longer than the time for which a client tries to reach a coordinator that it has
@@ -133,6 +142,123 @@ TEST_F(ReconnectTest, ACoordinatorThatStaysAwayIsReportedWithinTheBound) {
   // The session works again when the coordinator is back.
   TESSERA_ASSERT_OK(cluster_->RestartCoordinator());
   EXPECT_THAT(cluster_->AwaitHealthyDevices(2), IsOk());
+}
+
+// How the link between the client and the coordinator is cut.
+enum class Cut {
+  kRefused,  // connections are reset, and new ones as well
+  kSilent,   // nothing comes through, and nobody is told
+};
+
+class LinkTest : public ::testing::TestWithParam<Cut> {
+ protected:
+  static absl::Duration CutTime() {
+    const char* const seconds = std::getenv("TESSERA_CUT_SECONDS");
+    return absl::Seconds(seconds != nullptr ? std::atoi(seconds) : 3);
+  }
+  void Start(const ConnectOptions& options = {}) {
+    ClusterOptions cluster;
+    cluster.workers = 1;
+    // The coordinator sees that connections are reset, and would cancel the client's runs.
+    cluster.coordinator_flags = {"--session-grace-ms=60000", "--canary-interval-ms=0"};
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(cluster));
+    TESSERA_ASSERT_OK_AND_ASSIGN(proxy_, FaultProxy::Start(cluster_->address()));
+    Session::SetDefault(Session::Connect(proxy_->address(), options));
+    mesh_ = make_mesh({2}, {"x"}, {AxisType::kAuto});
+  }
+  ~LinkTest() override {
+    if (HasFailure() && cluster_) std::puts(cluster_->Logs().c_str());
+    Session::SetDefault(nullptr);
+  }
+  void SetCut(bool on) {
+    if (GetParam() == Cut::kRefused) {
+      proxy_->SetRefusing(on);
+    } else {
+      proxy_->SetBlackhole(on);
+    }
+  }
+  // Lets time pass. No event marks the end of this wait, so it uses a timeout.
+  static void PassTime(absl::Duration time) {
+    const absl::Notification never;
+    never.WaitForNotificationWithTimeout(time);
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<FaultProxy> proxy_;
+  Mesh mesh_;
+};
+INSTANTIATE_TEST_SUITE_P(Cuts, LinkTest, ::testing::Values(Cut::kRefused, Cut::kSilent),
+                         [](const auto& info) {
+                           return info.param == Cut::kRefused ? "Refused" : "Silent";
+                         });
+
+// Every kind of call begins while the link is cut, and ends well when the link is back.
+TEST_P(LinkTest, CallsGoOnAfterTheLinkWasCut) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const Array held = put(array<float>({1, 2}), mesh_, P("x"));
+  EXPECT_THAT(Steps(held).get<float>(), ElementsAre(1, 2));
+  const Array running = Steps(held);
+  SetCut(true);
+  std::vector<std::future<std::vector<float>>> calls;
+  const auto begin = [&](auto call) { calls.push_back(std::async(std::launch::async, call)); };
+  begin([&] {
+    running.wait();
+    return running.get<float>();
+  });
+  begin([&] { return held.get<float>(); });
+  begin([&] { return Steps(held).get<float>(); });
+  begin([&] { return put(array<float>({1, 2}), mesh_, P("x")).get<float>(); });
+  begin([&] { return jit([](Array x) { return x * 1.0 + 0.0; })(held).get<float>(); });
+  begin([&] { return put(held, mesh_, P()).get<float>(); });
+  begin([&] { return std::vector<float>(Session::Default()->devices().size(), 1); });
+  PassTime(CutTime());
+  SetCut(false);
+  for (size_t i = 0; i + 1 < calls.size(); ++i)
+    EXPECT_THAT(calls[i].get(), ElementsAre(1, 2)) << "call " << i;
+  EXPECT_THAT(calls.back().get(), ElementsAre(1, 1));
+}
+
+// A wait with a timeout of its own ends at that time, with what is known.
+TEST_P(LinkTest, ACallsOwnTimeoutEndsItWhileTheLinkIsCut) {
+  ConnectOptions options;
+  options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
+  ASSERT_NO_FATAL_FAILURE(Start(options));
+  const Array held = put(array<float>({1, 2}), mesh_, P("x"));
+  const Array running = Steps(Steps(Steps(Steps(held))));
+  SetCut(true);
+  PassTime(absl::Seconds(3));  // the client has noticed that the link is cut
+  const testing::Stopwatch watch;
+  const Error e = ErrorOf([&] { running.wait(absl::Seconds(1)); });
+  EXPECT_EQ(e.reason(), "DEADLINE_EXCEEDED") << e.what();
+  EXPECT_THAT(e.what(), HasSubstr(absl::StrCat("the coordinator at ", proxy_->address())));
+  EXPECT_LT(watch.Unhindered(), absl::Seconds(4));
+  SetCut(false);
+  EXPECT_THAT(running.get<float>(), ElementsAre(1, 2));
+}
+
+TEST_P(LinkTest, ALinkThatStaysCutIsReportedWithTheCallItsTimeAndTheAddress) {
+  ConnectOptions options;
+  options.reconnect = absl::Seconds(2);
+  options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
+  ASSERT_NO_FATAL_FAILURE(Start(options));
+  const Array held = put(array<float>({1, 2}), mesh_, P("x"));
+  const Array running = Steps(held);
+  SetCut(true);
+  const testing::Stopwatch watch;
+  const absl::Status end = Session::Default()->service().ListDevices().status();
+  EXPECT_THAT(end, ReasonIs("UNREACHABLE", absl::StrCat("the coordinator at ", proxy_->address(),
+                                                        " does not answer: ")));
+  EXPECT_THAT(std::string(end.message()), HasSubstr("ListDevices has waited for it for "));
+  EXPECT_GE(watch.Elapsed(), absl::Seconds(2));
+  EXPECT_LT(watch.Unhindered(), kReportedWithin);
+  const Error e = ErrorOf([&] { running.wait(); });
+  EXPECT_EQ(e.reason(), "UNREACHABLE") << e.what();
+  EXPECT_THAT(e.what(), HasSubstr("WaitOperation has waited for it for "));
+  EXPECT_LT(watch.Unhindered(), 2 * kReportedWithin);
+  SetCut(false);
+  EXPECT_TRUE(
+      testing::Eventually([&] { return Session::Default()->service().ListDevices().ok(); }));
+  EXPECT_THAT(held.get<float>(), ElementsAre(1, 2));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -43,6 +44,8 @@ constexpr char kDeviceMemory[] = "--device-memory-bytes=4194304";
 constexpr int64_t kElements = (5 << 19) / sizeof(float);
 constexpr unsigned kChildLifeSeconds = 120;
 constexpr char kReady[] = "ready";
+// the lease of a program that is stopped for longer than that
+constexpr absl::Duration kStoppedLease = absl::Milliseconds(1500);
 constexpr int kHandlerExitStatus = 7;  // exit status of a program's own signal handler
 // grace period of the coordinator in GraceTest; short, so that the tests are quick
 constexpr absl::Duration kGrace = absl::Seconds(2);
@@ -152,6 +155,62 @@ int ForkAndWait() {
   Say(kReady);
   return WaitForSignal();
 }
+// Prints how a call ends that uses what the session had.
+template <class F>
+void SayEndOf(const std::string& name, const F& call) {
+  try {
+    call();
+    Say(absl::StrCat(name, ": no error"));
+  } catch (const Error& e) {
+    Say(absl::StrCat(name, ": ", ToAbsl(e.reason()), ": ", e.what()));
+  }
+}
+// Waits until it has been stopped and continued, and then uses everything that its session had.
+int UseAfterAStop() {
+  // SIGCONT continues the process even while it is blocked, and then ends the wait for it. Block it
+  // before any thread starts, so that sigwait receives it.
+  sigset_t continued;
+  sigemptyset(&continued);
+  sigaddset(&continued, SIGCONT);
+  pthread_sigmask(SIG_BLOCK, &continued, nullptr);
+  ConnectOptions options;
+  options.lease = kStoppedLease;
+  Session::SetDefault(Session::Connect(std::getenv("TESSERA_ADDRESS"), options));
+  const Mesh mesh = make_mesh({1}, {"i"}, {AxisType::kAuto});
+  const auto twice = jit([](Array x) { return x * 2.0; });
+  const Array given = put(ir::Array::Of(kF32, {2}, {1, 2}), mesh, P());
+  const Array made = twice(given);
+  if (made.get<float>() != std::vector<float>{2, 4}) return 3;
+  const Array running = StartLongRun();
+  // The wait has begun when the process is stopped.
+  auto waits = std::async(std::launch::async, [&] {
+    std::string end;
+    try {
+      running.wait();
+    } catch (const Error& e) {
+      end = absl::StrCat(ToAbsl(e.reason()), ": ", e.what());
+    }
+    return end;
+  });
+  Say(kReady);
+  int signal = 0;
+  sigwait(&continued, &signal);
+  SayEndOf("read", [&] { given.value(); });
+  SayEndOf("read of a result", [&] { made.value(); });
+  SayEndOf("shard", [&] { given.shard(0); });
+  SayEndOf("run", [&] { twice(given).value(); });
+  SayEndOf("wait", [&] { running.wait(); });
+  SayEndOf("wait for a result", [&] { made.wait(); });
+  SayEndOf("reshard", [&] { put(given, make_mesh({1}, {"j"}, {AxisType::kAuto}), P()).value(); });
+  Say(absl::StrCat("begun wait: ", waits.get()));
+  SayEndOf("new", [&] {
+    if (twice(put(ir::Array::Of(kF32, {2}, {3, 4}), mesh, P())).get<float>() !=
+        std::vector<float>{6, 8})
+      Say("wrong values");
+  });
+  Session::SetDefault(nullptr);
+  return 0;
+}
 int RunForLong() {
   kept = StartLongRun();
   Say(kReady);
@@ -167,6 +226,7 @@ const std::map<std::string, int (*)()>& Programs() {
                                            {"handle", WaitWithOwnHandler},
                                            {"ignore", WaitIgnoringSigint},
                                            {"fork", ForkAndWait},
+                                           {"stopped", UseAfterAStop},
                                            {"run", RunForLong}};
   return *table;
 }
@@ -199,18 +259,26 @@ class SessionsTest : public ::testing::Test {
                                                                const std::string& address) {
     return Start({"--program", address, name});
   }
-  static absl::StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& args) {
+  static std::string LogOfChild() {
+    return absl::StrCat(::testing::TempDir(), "/child-", getpid(), ".log");
+  }
+  static std::string ReadLogOfChild() {
+    std::stringstream text;
+    text << std::ifstream(LogOfChild()).rdbuf();
+    return text.str();
+  }
+  // With `keep_log`, the caller deletes the log.
+  static absl::StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& args,
+                                                        bool keep_log = false) {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-    const std::string log = absl::StrCat(::testing::TempDir(), "/child-", getpid(), ".log");
-    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Process> child, Process::Start(self, args, log));
+    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Process> child,
+                             Process::Start(self, args, LogOfChild()));
     std::string output;
     const bool ready = Eventually([&] {
-      std::stringstream text;
-      text << std::ifstream(log).rdbuf();
-      output = text.str();
+      output = ReadLogOfChild();
       return absl::StrContains(output, kReady);
     });
-    std::filesystem::remove(log);
+    if (!keep_log) std::filesystem::remove(LogOfChild());
     if (!ready) return absl::DeadlineExceededError(absl::StrCat("the child said ", output));
     return child;
   }
@@ -318,6 +386,29 @@ TEST_F(SessionsTest, AForkedChildDoesNotEndItsParentsSession) {
   child->Signal(SIGTERM);
   EXPECT_TRUE(child->Wait(absl::Seconds(20)).has_value());
   EXPECT_TRUE(Eventually(HasRoom, kSlack));
+}
+
+// The program is stopped for longer than its lease. Every call that uses what the session had says
+// so, and new work goes on in a new session.
+TEST_F(SessionsTest, AProgramThatWasStoppedForLongerThanItsLeaseIsTold) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<Process> child,
+      Start({"--program", cluster_->address(), "stopped"}, /*keep_log=*/true));
+  child->Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([this] { return NumSessions() == 1; }, kStoppedLease + kSlack))
+      << "the session of the program has ended";
+  child->Signal(SIGCONT);
+  EXPECT_EQ(child->Wait(absl::Seconds(60)), 0);
+  const std::string said = ReadLogOfChild();
+  std::filesystem::remove(LogOfChild());
+  std::cout << said;
+  for (const char* const call : {"read", "read of a result", "shard", "run", "wait",
+                                 "wait for a result", "reshard", "begun wait"})
+    EXPECT_THAT(said, ::testing::ContainsRegex(absl::StrCat(
+                          "\n", call,
+                          ": SESSION_NOT_FOUND: [^\n]*the lease \\(1.5 s\\) of session [0-9]+ "
+                          "ended while this process did not run")));
+  EXPECT_THAT(said, ::testing::HasSubstr("new: no error"));
 }
 
 // Tests the runs of clients that have gone. The lease is one minute, and the grace period two

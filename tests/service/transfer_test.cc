@@ -194,6 +194,32 @@ TEST_F(TransferTest, ATransferOutlivesACableThatWasPulledForAWhile) {
   EXPECT_TRUE(back == value_);
 }
 
+// The coordinator has not lost the executor, so the client looks for it as long as it looks for a
+// coordinator.
+TEST_F(TransferTest, ATransferLooksForAnExecutorAsLongAsItIsTold) {
+  ConnectOptions options;
+  options.reconnect = absl::Seconds(2);
+  const auto session = Connect(options);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
+  proxy_->SetRefusing(true);
+  std::thread link([&] {
+    absl::Notification never;
+    never.WaitForNotificationWithTimeout(absl::Seconds(1));
+    proxy_->SetRefusing(false);
+  });
+  const absl::StatusOr<ir::Array> back = session->service().Get(array, absl::Seconds(30));
+  link.join();
+  ASSERT_THAT(back, IsOk());
+  EXPECT_TRUE(*back == value_);
+  proxy_->SetRefusing(true);
+  const testing::Stopwatch watch;
+  const absl::Status end = session->service().Get(array, absl::Seconds(30)).status();
+  EXPECT_THAT(end, ReasonIs("WORKER_LOST", "moving a shard: no progress for 2"));
+  EXPECT_THAT(end, ReasonIs("WORKER_LOST", "after 0 bytes: the executor at "));
+  EXPECT_GE(watch.Elapsed(), absl::Seconds(2));
+  EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
+}
+
 TEST_F(TransferTest, AnUploadThatIsCutForIdlingGoesOn) {
   ConnectOptions options;
   std::atomic<bool> paused{false};
