@@ -230,13 +230,34 @@ def test_an_executor_that_stays_away_is_lost(shards, monkeypatch):
     monkeypatch.setattr(_transfer, "_TICKET_RETRY_TIMEOUT", 0.2)
     with tcp_proxy.Proxy(shards.server.address) as proxy:
         shards.endpoint = proxy.address
-        with connect(shards.server) as client:
+        with connect(shards.server, reconnect=2) as client:
             array = client.put(VALUE, MESH, P("x"))
             proxy.go_away()
+            start = time.monotonic()
             with pytest.raises(tessera.UnavailableError) as caught:
                 client.get(array)
+            assert 1 < time.monotonic() - start < 15
     assert caught.value.reason == "WORKER_LOST"
     assert caught.value.metadata == {"endpoint": proxy.address}
+    assert "no byte got through for" in caught.value.message
+
+
+def test_an_executor_whose_array_is_lost_is_not_waited_for(shards):
+    def lost(request, context):
+        if proxy.refused:
+            fail(context, UNAVAILABLE, "worker w1 was lost", reason="WORKER_LOST")
+        return good(request, context)
+
+    with tcp_proxy.Proxy(shards.server.address) as proxy:
+        good = shards.server.handlers["ArrayService/CreateReadTickets"]
+        shards.server.handlers["ArrayService/CreateReadTickets"] = lost
+        shards.endpoint = proxy.address
+        with connect(shards.server, reconnect=3600) as client:
+            array = client.put(VALUE, MESH, P("x"))
+            proxy.go_away()
+            with pytest.raises(tessera.UnavailableError, match="w1 was lost") as caught:
+                client.get(array)
+    assert caught.value.reason == "WORKER_LOST"
 
 
 def test_a_download_goes_on_at_the_executor_of_a_replica(shards):
@@ -491,6 +512,45 @@ def test_a_server_that_never_answers():
     assert "GetArray" in str(caught.value) and server.address in str(caught.value)
 
 
+def test_a_server_that_falls_silent_is_named_with_the_call_and_its_time(monkeypatch):
+    monkeypatch.setattr("tessera._rpc._MIN_ANSWER", 0.5)
+    calls, release = [], threading.Event()
+
+    def get(request, context):
+        calls.append(True)
+        if len(calls) > 1:
+            context.add_callback(release.set)
+            release.wait(30)
+        return _proto.message("Array")(id=request.array, state="READY")
+
+    with FakeServer({"ArrayService/GetArray": get}) as server, connect(server, reconnect=1) as client:
+        client.call("ArrayService/GetArray")
+        start = time.monotonic()
+        with pytest.raises(tessera.UnavailableError) as caught:
+            client.call("ArrayService/GetArray")
+        assert 1 <= time.monotonic() - start < 15
+    assert caught.value.reason == "UNREACHABLE"
+    assert f"ArrayService/GetArray at {server.address}: nothing came back" in caught.value.message
+
+
+def test_a_wait_at_the_server_is_no_outage(monkeypatch):
+    """The server takes as long as it is asked to, which is longer than calls look for one."""
+    monkeypatch.setattr("tessera._rpc._MIN_ANSWER", 0.5)
+
+    def wait(request, context):
+        threading.Event().wait(request.timeout.seconds)
+        return _proto.message("Operation")(id=7, state="OPERATION_STATE_DONE")
+
+    with FakeServer({"OperationService/WaitOperation": wait}) as server:
+        with connect(server, reconnect=0.5) as client:
+            assert client.operation(7).wait(timeout=2).state == "DONE"
+
+
+def test_calls_look_for_a_coordinator_for_thirty_seconds():
+    import inspect
+    assert inspect.signature(tessera.connect).parameters["reconnect"].default == 30
+
+
 def test_nobody_listens():
     with FakeServer({}) as server:
         address = server.address
@@ -543,6 +603,24 @@ def sessions(lease, renewals, renew=None):
 
 def await_that(condition, patience=10):
     daemons.eventually(condition, patience)
+
+
+def test_the_end_of_a_lease_in_a_pause_is_told_from_others():
+    from tessera._session import LeaseClock
+    clock = LeaseClock()
+    clock.renewed(0, 60)
+    clock.wait(5, 1)  # runs at 5, and again by 6
+    assert not clock.ended_in_pause(59)
+    assert clock.ended_in_pause(70), "the thread has not run yet"
+    clock.wait(70, 1)
+    assert clock.ended_in_pause(70.5), "the thread has run"
+    clock.renewed(70, 60)
+    assert not clock.ended_in_pause(71), "the server still had the session"
+    for second in range(71, 140):
+        clock.wait(second, 1)
+    assert not clock.ended_in_pause(140), "the renewals failed while the process ran"
+    clock.wait(300, 1)
+    assert not clock.ended_in_pause(300), "the pause came later"
 
 
 def test_the_lease_is_renewed_as_often_as_the_server_granted_it():

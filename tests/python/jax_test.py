@@ -507,12 +507,12 @@ def test_a_coordinator_that_has_been_restarted_gets_the_program_again(own_cluste
         step = client.jit(lambda state, x: state + x)
         state = step(X, X)
         expect_equal(state, X + X)
-        before = step.compile(X, X)
+        before = step.compile(X, X).id
         own_cluster.restart_coordinator()
         # The arguments that this client still has are sent again, and the program is compiled
         # again.
         expect_equal(step(X, X), X + X)
-        assert step.compile(X, X) is not before
+        assert step.compile(X, X).id != before
         # The array on the cluster is gone, and the error says so.
         with pytest.raises(tessera.NotFoundError, match="argument 0 .* the coordinator has restarted"):
             client.get(step(state, X))

@@ -1,5 +1,8 @@
-"""Tests what a client still has after its connection or its coordinator was away for a while."""
+"""Tests what a client still has after its connection or its coordinator was away for a while.
+
+TESSERA_CUT_SECONDS sets how long the link to the coordinator is cut; 4 by default."""
 import concurrent.futures
+import os
 import signal
 import threading
 import time
@@ -16,7 +19,7 @@ P = tessera.P
 MESH = tessera.Mesh({"x": 2})
 # An outage is longer than a single call tolerates, and shorter than a session is kept without a
 # connection.
-OUTAGE = 4.0
+OUTAGE = float(os.environ.get("TESSERA_CUT_SECONDS", 4))
 PATIENCE = 60
 
 
@@ -81,13 +84,14 @@ def waits_through(client, outage):
         assert watches.result(PATIENCE)[-1] == "CANCELLED"
 
 
-def test_a_client_goes_on_after_an_outage(proxy):
+@pytest.mark.parametrize("way", ["refused", "silent"])
+def test_a_client_goes_on_after_an_outage(proxy, way):
     def outage(begin):
-        proxy.go_away()
+        proxy.go_away() if way == "refused" else proxy.hold()
         call = begin()
         pass_time(OUTAGE)
         assert not call.done()
-        proxy.come_back()
+        proxy.come_back() if way == "refused" else proxy.let_through()
         np.testing.assert_array_equal(call.result(PATIENCE), B)
 
     with tessera.connect(proxy.address, timeout=PATIENCE) as client:
@@ -108,6 +112,21 @@ def test_a_client_bears_a_coordinator_that_stands_still(own_cluster):
         waits_through(client, outage)
 
 
+def test_a_link_that_stays_silent_is_told_with_the_call_its_time_and_the_address(proxy):
+    with tessera.connect(proxy.address, timeout=PATIENCE, reconnect=3) as client:
+        assert client.devices()
+        proxy.hold()
+        watch = stopwatch.Stopwatch()
+        with pytest.raises(tessera.UnavailableError) as caught:
+            client.devices()
+        assert watch.unhindered() < 20
+        assert caught.value.reason == "UNREACHABLE"
+        assert f"ClusterService/ListDevices at {proxy.address}: " in caught.value.message
+        assert "the call has waited for it for" in caught.value.message
+        proxy.let_through()
+        assert client.devices()
+
+
 def test_an_outage_that_lasts_too_long_is_told_within_the_bound(proxy):
     with tessera.connect(proxy.address, timeout=PATIENCE, reconnect=3) as client:
         assert client.devices()
@@ -116,6 +135,8 @@ def test_an_outage_that_lasts_too_long_is_told_within_the_bound(proxy):
         with pytest.raises(tessera.UnavailableError) as caught:
             client.devices()
         assert caught.value.reason == "UNREACHABLE"
+        assert f"ClusterService/ListDevices at {proxy.address}: " in caught.value.message
+        assert "the call has waited for it for" in caught.value.message
         first = time.monotonic() - start
         assert 1 < first < 10
         # Later calls do not keep trying for as long as the first one.

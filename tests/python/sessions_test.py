@@ -112,6 +112,83 @@ def test_a_script_that_is_killed_loses_its_things_with_the_lease(cluster, witnes
     assert caught.value.reason == "SESSION_NOT_FOUND"
 
 
+STOPPED = """
+import os, signal, sys, threading
+import numpy as np
+import tessera
+
+client = tessera.connect({address!r}, lease={lease}, timeout=30)
+mesh = tessera.Mesh({{"x": 1}})
+twice = client.compile("func main(%a: f32[2]) -> (f32[2]) {{ %b = add(%a, %a) return %b }}")
+given = client.put(np.array([1, 2], np.float32), mesh)
+run = twice.submit(given)
+made, = run.outputs
+request = tessera._proto.message("CreateArrayRequest")(
+    spec=twice.inputs[0].to_proto(), session=client.session)
+missing = client.array(client._call("ArrayService/CreateArray", request, None).array)
+waits = twice.submit(missing)
+ends = {{}}
+
+def end(name, call):
+    try:
+        call()
+        ends[name] = "no error"
+    except tessera.Error as error:
+        ends[name] = f"{{error.reason}}: {{error.message}}"
+
+begun = threading.Thread(target=end, args=("begun wait", lambda: waits.wait(30)))
+begun.start()
+print(client.session, "ready", flush=True)
+sys.stdin.readline()
+end("read", lambda: client.get(given))
+end("read of a result", lambda: client.get(made))
+end("state", given.state)
+end("run", lambda: twice(given))
+end("wait", lambda: run.wait())
+end("watch", lambda: list(waits.watch()))
+end("status", run.status)
+end("reshard", lambda: client.reshard(given, mesh, tessera.P("x")))
+begun.join()
+for name, text in ends.items():
+    print(name, "=", text)
+new, = twice(np.array([3, 4], np.float32))
+print("new =", client.get(new).tolist(), client.session, flush=True)
+"""
+
+
+def test_a_script_that_was_stopped_for_longer_than_its_lease_is_told(cluster, witness):
+    path = os.pathsep.join(filter(None, [os.path.dirname(os.path.dirname(tessera.__file__)),
+                                         os.environ.get("PYTHONPATH")]))
+    script = subprocess.Popen(
+        [sys.executable, "-c", STOPPED.format(address=cluster.address, lease=1.5)], text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": path})
+    try:
+        session, word = script.stdout.readline().split()
+        assert word == "ready"
+        daemons.freeze(script.pid)
+
+        def ended():
+            try:
+                witness.call("SessionService/GetSession", {"session": session})
+            except tessera.NotFoundError:
+                return True
+            return False
+
+        daemons.eventually(ended)
+        os.kill(script.pid, signal.SIGCONT)
+        said, _ = script.communicate("\n", timeout=100)
+    finally:
+        script.kill()
+    ends = dict(line.split(" = ", 1) for line in said.splitlines() if " = " in line)
+    value, another = ends.pop("new").rsplit(" ", 1)
+    assert value == "[6.0, 8.0]" and another != session
+    assert len(ends) == 9
+    for name, text in ends.items():
+        assert text.startswith(f"SESSION_NOT_FOUND: the lease (1.5 s) of session {session} ended "
+                               "while this process did not run"), (name, text)
+
+
 WAIT = "import time\nwhile True: time.sleep(1)"
 
 

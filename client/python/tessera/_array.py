@@ -46,10 +46,16 @@ class Array:
     """
 
     def __init__(
-        self, channel: Channel, id: int, spec: ArraySpec, operation: Operation | None = None
+        self,
+        channel: Channel,
+        id: int,
+        spec: ArraySpec,
+        operation: Operation | None = None,
+        session: int = 0,
     ) -> None:
         """Only the client makes handles; see the class."""
         self._channel = channel
+        self._session = session  # the session in which the client made the array; 0 if it did not
         self.id = id
         self.spec = spec
         self.operation = operation  # the operation that computes the array; None if it was put
@@ -102,7 +108,8 @@ class Array:
             NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know the array. Do not
                 retry.
         """
-        answer = self._channel._call_with("ArrayService/GetArray", timeout, array=self.id)
+        with self._channel._using(self._session):
+            answer = self._channel._call_with("ArrayService/GetArray", timeout, array=self.id)
         return str(_proto.to_json(answer)["state"])
 
     def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
@@ -123,24 +130,30 @@ class Array:
         deadline = self._channel._deadline(timeout)
         # If there is no such dtype, this raises before the transfer.
         dtype = _dtypes.bits_of(self.spec.dtype) if bits else _dtypes.to_numpy(self.spec.dtype)
+        with self._channel._using(self._session):
+            value = self._read(dtype, deadline, bits)
+        return _dtypes.from_service(self.spec.dtype, value)
 
+    def _read(self, dtype: Any, deadline: Deadline, bits: bool) -> np.ndarray[Any, Any]:
         if self.nbytes <= _RELAYED_MAX:
             data = self._channel._read_relayed(self.id, deadline)
             if data is not None:
-                relayed = np.frombuffer(bytearray(data), dtype).reshape(self.shape)
-                return _dtypes.from_service(self.spec.dtype, relayed)
+                return np.frombuffer(bytearray(data), dtype).reshape(self.shape)
 
         def tickets() -> Sequence[Any]:
             found: Sequence[Any] = self._channel._read_tickets(self.id, deadline).tickets
             return found
 
+        def check(ticket: Any) -> None:
+            self._channel._check_source(self.id, ticket)
+
         try:
             value: np.ndarray[Any, Any] = self._channel._transfers.read(
-                self.spec, tickets, deadline, bits=bits
+                self.spec, tickets, deadline, check, bits=bits
             )
         except errors.UnavailableError as error:
             raise self._channel._loss_reason(self.id, error) from None
-        return _dtypes.from_service(self.spec.dtype, value)
+        return value
 
     def delete(self, timeout: float | None = None) -> None:
         """Frees the array now. An array that was freed before is no error.
@@ -222,16 +235,20 @@ def _put_relayed(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadli
         if error.reason not in ("LIMIT_EXCEEDED", ""):
             raise
         return None
-    return Array(channel, made.array, spec)
+    return Array(channel, made.array, spec, session=request.session)
 
 
 def _put_once(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline) -> Array:
     request = _proto.message("CreateArrayRequest")(spec=spec.to_proto())
     made = channel._call_in_session("ArrayService/CreateArray", request, deadline.left)
-    array = Array(channel, made.array, spec)
+    array = Array(channel, made.array, spec, session=request.session)
     try:
         channel._transfers.write(
-            spec, made.tickets, value, deadline, lambda k: channel._needs_shard(array.id, k)
+            spec,
+            made.tickets,
+            value,
+            deadline,
+            lambda ticket: channel._check_target(array.id, ticket.ordinal),
         )
     except errors.UnavailableError as error:
         reason = channel._loss_reason(array.id, error)

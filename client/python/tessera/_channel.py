@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tessera import _proto, errors
 from tessera._rpc import Connection, Deadline, Retries, backoff_after
 from tessera._session import Session
-from tessera._transfer import Transfers
+from tessera._transfer import NotNeeded, Transfers
 
 # The longest wait of one call, in seconds. The server has a bound of its own.
 MAX_WAIT = 30.0
@@ -18,6 +19,10 @@ SERVER_GRACE_PERIOD = 10.0
 # If an executor does not respond, the coordinator is asked for this many seconds whether the
 # executor's arrays are lost.
 _LOSS_REPORT_TIMEOUT = 5.0
+# How many seconds the coordinator may take to say whether an array is lost, between two attempts to
+# move its bytes, and the reasons of its answer if it is.
+_LOSS_QUESTION_TIMEOUT = 2.0
+_LOSSES = ("WORKER_LOST", "ARRAY_DELETED", "ARRAY_NOT_FOUND")
 # How many seconds workers may take to return to a coordinator that was restarted.
 _RETURN_TIMEOUT = 30.0
 
@@ -52,17 +57,37 @@ class Channel:
         if not self._finalizer.alive:
             raise ValueError("the client is closed")
 
+    @contextlib.contextmanager
+    def _using(self, *sessions: int) -> Iterator[None]:
+        """Makes the calls in its block fail with SESSION_NOT_FOUND if they use what one of these
+        sessions of the client had, and the session ended while the process did not run. Session 0
+        stands for what the client has not made itself."""
+
+        def check() -> None:
+            for session in set(sessions):
+                if session:
+                    self._session.raise_if_ended(session, self._timeout)
+
+        check()
+        try:
+            yield
+        except errors.Error:
+            check()
+            raise
+
     def _call_with(self, method: str, timeout: float | None, **fields: Any) -> Any:
         """Calls a unary method with a request that has these fields."""
         return self._call(method, _proto.method(method).request(**fields), timeout)
 
-    def _call(self, method: str, request: Any, timeout: float | None) -> Any:
+    def _call(
+        self, method: str, request: Any, timeout: float | None, grace: float = 0.0
+    ) -> Any:
         self._check_open()
         deadline = self._deadline(timeout)
         failures = 0
         while True:
             try:
-                return self._connection.call(method, request, deadline.left)
+                return self._connection.call(method, request, deadline.left, grace=grace)
             except errors.FailedPreconditionError as error:
                 # After a restart the coordinator has no devices until its workers have found it
                 # again, so the call is repeated for a while.
@@ -128,29 +153,12 @@ class Channel:
         """Makes a call that the coordinator answers when the array is ready."""
         request = _proto.method(method).request(array=array)
         while True:
-            wait = min(deadline.left, MAX_WAIT)
-            _proto.set_duration(request.timeout, wait)
+            _proto.set_duration(request.timeout, min(deadline.left, MAX_WAIT))
             try:
-                return self._call(method, request, wait + SERVER_GRACE_PERIOD)
+                return self._call(method, request, deadline.left, SERVER_GRACE_PERIOD)
             except errors.DeadlineExceededError as error:
                 if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
                     raise
-
-    def _needs_shard(self, array: int, ordinal: int) -> bool:
-        """Returns whether a shard of an array that is being uploaded must still be written, as far
-        as is known."""
-        try:
-            answer = self._call_with(
-                "ArrayService/CreateWriteTickets",
-                _LOSS_REPORT_TIMEOUT,
-                array=array,
-                ordinals=[ordinal],
-            )
-        except errors.InvalidArgumentError as error:
-            return error.reason != "VALUE_ERROR"  # All shards that are needed have been written.
-        except errors.Error:
-            return True
-        return len(answer.tickets) > 0
 
     def _loss_reason(self, array: int, error: errors.Error) -> errors.Error:
         """Returns the coordinator's reason why an executor does not respond. Returns `error` if the
@@ -164,6 +172,45 @@ class Channel:
         except errors.Error:
             pass
         return error
+
+    def _check_target(self, array: int, ordinal: int) -> None:
+        """Checks an array that is being uploaded. Raises the coordinator's error if it knows that
+        the array is lost or deleted, and NotNeeded if this shard need not be written any more. Asks
+        only briefly: the coordinator may be away as well."""
+        try:
+            answer = self._ask("ArrayService/CreateWriteTickets", array, ordinal)
+        except errors.InvalidArgumentError as error:
+            if error.reason == "VALUE_ERROR":  # All shards that are needed have been written.
+                raise NotNeeded from None
+            return
+        if answer is not None and not answer.tickets:
+            raise NotNeeded
+
+    def _check_source(self, array: int, used: Any) -> None:
+        """Checks an array that is being downloaded. Raises the coordinator's error if it knows that
+        the array is lost or deleted, and TICKET_STALE if it would now give a ticket for another
+        executor than `used` is for. Asks only briefly."""
+        answer = self._ask("ArrayService/CreateReadTickets", array, used.ordinal)
+        if answer is None or len(answer.tickets) != 1:
+            return
+        endpoint = answer.tickets[0].endpoint
+        if endpoint != used.endpoint:
+            raise errors.UnavailableError(
+                f"array {array}: shard {used.ordinal} is not read from {used.endpoint} any more, "
+                f"but from {endpoint}",
+                reason="TICKET_STALE",
+            )
+
+    def _ask(self, method: str, array: int, ordinal: int) -> Any:
+        """Asks for tickets of one shard. Returns the answer, or None if there is none. Raises the
+        error if it says that the array is gone, or that the request is wrong."""
+        request = _proto.method(method).request(array=array, ordinals=[ordinal])
+        try:
+            return self._connection.call(method, request, _LOSS_QUESTION_TIMEOUT, retry=False)
+        except errors.Error as error:
+            if error.reason in _LOSSES or isinstance(error, errors.InvalidArgumentError):
+                raise
+            return None
 
     def _forget(self, array: int) -> None:
         """Notes that an array was garbage-collected. A finalizer calls this on any thread, so it

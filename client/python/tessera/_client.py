@@ -94,10 +94,11 @@ def connect(
         timeout (float): Timeout, in seconds, of calls that are given no timeout.
         insecure (bool): Whether to allow plain text to another machine. The token is then sent in
             plain text, too.
-        reconnect (float): How many seconds calls look for a coordinator that has gone away, each
-            within its own timeout. After that, and until the coordinator is back, calls fail with
-            reason UNREACHABLE within a few seconds. The session, arrays and operations stay valid
-            meanwhile.
+        reconnect (float): How many seconds calls look for a coordinator that has gone away or does
+            not answer, and transfers for an executor, each within its own timeout. After that, and
+            until the coordinator is back, calls fail with reason UNREACHABLE within a few seconds;
+            the message says how long the call has waited. The session, arrays and operations stay
+            valid meanwhile.
 
     Returns:
         Client: the connected client. Use it in a `with` statement, or call `Client.close()`.
@@ -141,7 +142,7 @@ def connect(
     except BaseException:
         connection.close()
         raise
-    return Client(connection, session, Transfers(ca_pem), timeout)
+    return Client(connection, session, Transfers(ca_pem, reconnect), timeout)
 
 
 class Client(Channel):
@@ -151,7 +152,9 @@ class Client(Channel):
     operations of the session and frees its arrays. The garbage collection of the client and the end
     of the process do the same. If the coordinator has lost the session, as after a restart without
     a state folder, the client's next call opens another session. The arrays and operations of the
-    old session are then gone, and using one raises NotFoundError.
+    old session are then gone, and using one raises NotFoundError. If the lease ended because the
+    process was stopped, or its machine slept, for too long, the reason of that error is
+    SESSION_NOT_FOUND, and the message says so.
 
     Any number of threads may use a client. A process that is forked must not use the client of its
     parent.
@@ -393,10 +396,15 @@ class Client(Channel):
         request = _proto.message("ReshardArrayRequest")(
             array=array.id, placement=wanted.to_proto().placement
         )
-        answer = self._call_in_session("ArrayService/ReshardArray", request, deadline.left)
-        made = answer.array
+        with self._using(array._session):
+            answer = self._call_in_session("ArrayService/ReshardArray", request, deadline.left)
+        made, session = answer.array, request.session
         return Array(
-            self, made.id, ArraySpec.from_proto(made.spec), Operation(self, answer.operation.id)
+            self,
+            made.id,
+            ArraySpec.from_proto(made.spec),
+            Operation(self, answer.operation.id, session),
+            session,
         )
 
     def get(
@@ -422,7 +430,8 @@ class Client(Channel):
             FailedPreconditionError: Reason ARRAY_DELETED: the array was deleted, or donated to a
                 run. Do not retry.
             NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know the array, as after
-                a restart without a state folder. Make the array again.
+                a restart without a state folder. Reason SESSION_NOT_FOUND: the lease of the session
+                ended while this process did not run. Make the array again.
             UnavailableError: Reason WORKER_LOST: shards are lost with a worker, and no other worker
                 has them; the message says which. Make the array again, from inputs that still
                 exist.
@@ -539,9 +548,10 @@ class Client(Channel):
         request = _proto.message("SaveArraysRequest")(path=path, overwrite=overwrite)
         for name, array in named.items():
             request.arrays.add(name=name, array=array.id)
-        answer = self._call("ArrayService/SaveArrays", request, deadline.left)
-        operation = Operation(self, answer.id)
-        operation.wait(deadline.left)
+        with self._using(*(array._session for array in named.values())):
+            answer = self._call("ArrayService/SaveArrays", request, deadline.left)
+            operation = Operation(self, answer.id)
+            operation.wait(deadline.left)
         return operation
 
     def load(
@@ -591,9 +601,10 @@ class Client(Channel):
             mesh = self._resolve(mesh, deadline.left)
             set_placement(request.arrays.add(name=name).placement, mesh, spec)
         answer = self._call_in_session("ArrayService/LoadArrays", request, deadline.left)
-        operation = Operation(self, answer.operation.id)
+        session = request.session
+        operation = Operation(self, answer.operation.id, session)
         return {
-            name: Array(self, made.id, ArraySpec.from_proto(made.spec), operation)
+            name: Array(self, made.id, ArraySpec.from_proto(made.spec), operation, session)
             for name, made in zip(placements, answer.arrays)
         }
 

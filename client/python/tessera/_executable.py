@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tessera import _dtypes, _proto, _values
+from tessera import _dtypes, _proto, _values, errors
 from tessera._array import Array, put_array
 from tessera._channel import Channel
 from tessera._operation import Operation, PendingReason
+from tessera._rpc import Deadline
 from tessera._trees import Trees, to_numpy
 from tessera.sharding import ArraySpec
+
+_LOG = logging.getLogger("tessera")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +73,16 @@ class Plan:
         )
 
 
+class Compiled(NamedTuple):
+    """The result of compiling a program."""
+
+    reply: Any  # a CompileProgramResponse
+    explain: Any  # the request of explain()
+    # The number of the platform that the program runs on, if the program takes it as its first
+    # argument.
+    platform: int | None
+
+
 class Run(Operation):
     """A run that this process has started, with its results.
 
@@ -83,9 +99,11 @@ class Run(Operation):
         print(run.wait().state, client.get(run.outputs[0]))  # DONE [4. 6.]
     """
 
-    def __init__(self, channel: Channel, id: int, outputs: tuple[Array, ...]) -> None:
+    def __init__(
+        self, channel: Channel, id: int, outputs: tuple[Array, ...], session: int = 0
+    ) -> None:
         """Only the client makes runs; see the class."""
-        super().__init__(channel, id)
+        super().__init__(channel, id, session)
         self.outputs = outputs
 
 
@@ -93,10 +111,11 @@ class Executable:
     """A program, compiled for devices. Calling it runs it.
 
     `Client.compile()` returns it. An executable of a JAX function takes and returns the same
-    pytrees as the function.
+    pytrees as the function. If the coordinator has dropped the executable, because it keeps only
+    those that were used last or was restarted, the next run compiles the program again.
 
     Attributes:
-        id (int): Id of the executable.
+        id (int): Id of the executable. It changes when the program is compiled again.
         inputs (tuple of ArraySpec): The arguments of the program. For a JAX function they are the
             leaves that the program takes.
         outputs (tuple of ArraySpec): The results of the program. For a JAX function they are the
@@ -110,20 +129,77 @@ class Executable:
     """
 
     def __init__(
-        self, channel: Channel, compiled: Any, explain: Any, trees: Trees | None = None
+        self,
+        channel: Channel,
+        name: str,
+        compile: Callable[[Deadline], Compiled],
+        compiled: Compiled,
+        trees: Trees | None = None,
     ) -> None:
         """Only the client makes executables; see the class."""
         self._channel = channel
+        self._name = name
+        self._compile = compile  # compiles the program again
         self._trees = trees
-        # The number of the platform that the program runs on, if the program takes it as its first
-        # argument.
-        self._platform: int | None = None
-        self._explain = explain  # the request of explain()
-        self.id: int = compiled.executable
+        self._lock = threading.Lock()
+        # The compilation under way of an executable that was lost.
+        self._attempt: concurrent.futures.Future[int] | None = None
+        self._install(compiled)
+
+    def _install(self, compiled: Compiled) -> None:
+        reply = compiled.reply
+        self._platform = compiled.platform
+        self._explain = compiled.explain
+        self.id: int = reply.executable
         # getattr is needed, since the field's name is a Python keyword.
-        self.inputs = tuple(ArraySpec.from_proto(s) for s in getattr(compiled, "in"))
-        self.outputs = tuple(ArraySpec.from_proto(s) for s in compiled.out)
-        self.memory_bound_bytes: int = compiled.memory_bound_bytes
+        self.inputs = tuple(ArraySpec.from_proto(s) for s in getattr(reply, "in"))
+        self.outputs = tuple(ArraySpec.from_proto(s) for s in reply.out)
+        self.memory_bound_bytes: int = reply.memory_bound_bytes
+
+    def _replace(self, lost: int, deadline: Deadline) -> int:
+        """Returns the executable that takes the place of `lost`, which the coordinator does not
+        know any more. Compiles the program, unless another thread has done so or is doing so."""
+        while True:
+            with self._lock:
+                if self.id != lost:
+                    return self.id
+                attempt, mine = self._attempt, self._attempt is None
+                if attempt is None:
+                    attempt = self._attempt = concurrent.futures.Future()
+            if mine:
+                return self._compile_again(lost, deadline, attempt)
+            try:
+                return attempt.result(deadline.left)
+            except errors.DeadlineExceededError:
+                if not deadline.left:  # The other thread gave up; there may be time here.
+                    raise
+            except concurrent.futures.TimeoutError:
+                raise errors.DeadlineExceededError(
+                    f"{self._name}: the timeout passed while the program was being compiled again",
+                    reason="DEADLINE_EXCEEDED",
+                ) from None
+
+    def _compile_again(
+        self, lost: int, deadline: Deadline, attempt: concurrent.futures.Future[int]
+    ) -> int:
+        try:
+            compiled = self._compile(deadline)
+        except BaseException as error:
+            with self._lock:
+                self._attempt = None
+            attempt.set_exception(error)
+            raise
+        with self._lock:
+            self._install(compiled)
+            self._attempt = None
+        attempt.set_result(self.id)
+        _LOG.debug(
+            "%s: executable %d is gone, and its program was compiled again as executable %d",
+            self._name,
+            lost,
+            self.id,
+        )
+        return self.id
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -215,12 +291,15 @@ class Executable:
             FailedPreconditionError: Reason ARRAY_DELETED: an argument was deleted or donated. Do
                 not retry.
             NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know an argument. Make
-                it again. Reason PROGRAM_NOT_FOUND: the coordinator has dropped the executable, or
-                was restarted. Compile again.
+                it again. Reason PROGRAM_NOT_FOUND: the coordinator has dropped the executable, the
+                client has compiled the program again, and the coordinator has dropped that one as
+                well. Reason SESSION_NOT_FOUND: the lease of the session that had an argument ended
+                while this process did not run. Make it again.
             ResourceExhaustedError: Reason LIMIT_EXCEEDED: there are too many arrays. Reason
                 OUT_OF_MEMORY: a device is full. Delete arrays first.
             UnavailableError: Reason WORKER_LOST: a value cannot be put, because an executor was
                 lost. Retry.
+            Error: The errors of `Client.compile()`, if the coordinator has dropped the executable.
 
         Example:
             double = client.compile(
@@ -290,18 +369,47 @@ class Executable:
         if deadline is not None:
             _proto.set_duration(request.deadline, deadline)
         try:
-            answer = self._channel._call_in_session(
-                "ProgramService/ExecuteProgram", request, call_deadline.left
-            )
+            with self._channel._using(*(a._session for a in arrays)):
+                answer = self._execute(request, call_deadline)
         except BaseException:
             self._channel._session.forgotten.extend(request.release)
             raise
-        operation = Operation(self._channel, answer.operation)
+        session = request.session
+        operation = Operation(self._channel, answer.operation, session)
         outputs = tuple(
-            Array(self._channel, id, spec, operation)
+            Array(self._channel, id, spec, operation, session)
             for id, spec in zip(answer.outputs, self.outputs)
         )
-        return Run(self._channel, answer.operation, outputs)
+        return Run(self._channel, answer.operation, outputs, session)
+
+    def _execute(self, request: Any, deadline: Deadline) -> Any:
+        """Starts a run. If the coordinator has dropped the executable, compiles the program again,
+        once. A run that was refused has made nothing, so that it does not happen twice."""
+
+        def execute() -> Any:
+            return self._channel._call_in_session(
+                "ProgramService/ExecuteProgram", request, deadline.left
+            )
+
+        try:
+            return execute()
+        except errors.NotFoundError as error:
+            if error.reason != "PROGRAM_NOT_FOUND":
+                raise
+        lost = int(request.executable)
+        request.executable = self._replace(lost, deadline)
+        request.request_id = ""  # A request for another executable is a new request.
+        try:
+            return execute()
+        except errors.NotFoundError as error:
+            if error.reason != "PROGRAM_NOT_FOUND":
+                raise
+        raise errors.NotFoundError(
+            f"{self._name}: executable {lost} was gone and its program was compiled again, and the "
+            f"new executable {request.executable} was gone as well before it could run; run fewer "
+            "programs at a time, or raise the coordinator's executables_max",
+            reason="PROGRAM_NOT_FOUND",
+        )
 
     def _put(self, index: int, value: Any, timeout: float) -> Array:
         if isinstance(value, Array):

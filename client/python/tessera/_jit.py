@@ -20,7 +20,6 @@ from tessera._compile import compile_program
 from tessera._executable import Executable, Plan
 from tessera._programs import read_program
 from tessera._trees import is_key
-from tessera.errors import NotFoundError
 from tessera.sharding import Mesh
 
 # The most compiled forms that one function keeps. If there are more, the form that was not used for
@@ -272,16 +271,6 @@ class JitFunction:
                 itself is raised when a result is read.
             Exception: Any exception that JAX raises while it traces the function, unchanged.
         """
-        compiled, leaves = self._find(args, kwargs)
-        try:
-            return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
-        except NotFoundError as error:
-            if error.reason != "PROGRAM_NOT_FOUND":
-                raise
-        # Compile again: the server was restarted, or dropped the executable because it had too
-        # many.
-        with self._lock:
-            self._compiled = {k: c for k, c in self._compiled.items() if c is not compiled}
         compiled, leaves = self._find(args, kwargs)
         return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
 

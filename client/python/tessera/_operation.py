@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera import _proto, _rpc, errors
 from tessera._channel import MAX_WAIT, SERVER_GRACE_PERIOD, Channel
+from tessera._rpc import Deadline
 
 _ENDED = ("DONE", "FAILED", "CANCELLED")
 _WATCH_ATTEMPTS = 6  # attempts that reach the server and bring no snapshot
@@ -147,9 +148,10 @@ class Operation:
         print(client.operation(run.id).wait(timeout=60).state)  # DONE
     """
 
-    def __init__(self, channel: Channel, id: int) -> None:
+    def __init__(self, channel: Channel, id: int, session: int = 0) -> None:
         """Only the client makes operations; see the class."""
         self._channel = channel
+        self._session = session  # the session in which the client made it; 0 if it did not
         self.id = id
 
     def status(self, timeout: float | None = None) -> OperationStatus:
@@ -165,9 +167,10 @@ class Operation:
         Raises:
             NotFoundError: Reason OPERATION_NOT_FOUND: see the class.
         """
-        answer = self._channel._call_with(
-            "OperationService/GetOperation", timeout, operation=self.id
-        )
+        with self._channel._using(self._session):
+            answer = self._channel._call_with(
+                "OperationService/GetOperation", timeout, operation=self.id
+            )
         return OperationStatus.from_proto(answer)
 
     def wait(self, timeout: float | None = None, *, fail_fast: bool = False) -> OperationStatus:
@@ -202,13 +205,15 @@ class Operation:
             except tessera.DeadlineExceededError as error:
                 print("still at work:", error)
         """
-        deadline = self._channel._deadline(timeout)
+        with self._channel._using(self._session):
+            return self._wait(self._channel._deadline(timeout), fail_fast)
+
+    def _wait(self, deadline: Deadline, fail_fast: bool) -> OperationStatus:
         request = _proto.message("WaitOperationRequest")(operation=self.id, fail_fast=fail_fast)
         while True:
-            wait = min(deadline.left, MAX_WAIT)
-            _proto.set_duration(request.timeout, wait)
+            _proto.set_duration(request.timeout, min(deadline.left, MAX_WAIT))
             answer = self._channel._call(
-                "OperationService/WaitOperation", request, wait + SERVER_GRACE_PERIOD
+                "OperationService/WaitOperation", request, deadline.left, SERVER_GRACE_PERIOD
             )
             status = OperationStatus.from_proto(answer)
             if status.error is not None:
@@ -250,6 +255,10 @@ class Operation:
             print(last)  # DONE
         """
         deadline = self._channel._deadline(timeout)
+        with self._channel._using(self._session):
+            yield from self._watch(deadline)
+
+    def _watch(self, deadline: Deadline) -> Iterator[OperationStatus]:
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
         retries = self._channel._retries(deadline, _WATCH_ATTEMPTS)
@@ -267,7 +276,7 @@ class Operation:
                     last = status
             except errors.Error as error:
                 if not retries.again(error):
-                    raise
+                    raise retries.final(error) from None
 
     def pending(self, timeout: float | None = None) -> list[PendingReason]:
         """Returns the reasons why the operation has not started.
@@ -292,9 +301,10 @@ class Operation:
             run.wait()
             print(run.pending())  # []
         """
-        answer = self._channel._call_with(
-            "OperationService/ExplainPending", timeout, operation=self.id
-        )
+        with self._channel._using(self._session):
+            answer = self._channel._call_with(
+                "OperationService/ExplainPending", timeout, operation=self.id
+            )
         return [PendingReason.from_proto(r) for r in answer.reasons]
 
     def cancel(self, timeout: float | None = None) -> None:
@@ -318,7 +328,8 @@ class Operation:
             *_, last = run.watch()
             print(last.state in ("CANCELLED", "DONE"))  # True
         """
-        self._channel._call_with("OperationService/CancelOperation", timeout, operation=self.id)
+        with self._channel._using(self._session):
+            self._channel._call_with("OperationService/CancelOperation", timeout, operation=self.id)
 
     def __repr__(self) -> str:
         return f"<tessera.Operation {self.id}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ipaddress
+import math
 import os
 import pathlib
 import random
@@ -20,16 +21,19 @@ from tessera import _proto, _reach, errors
 
 # These keepalive times match the server's: a connection that carries no data during a call is
 # pinged after 20 s, and is closed if the ping has no answer after 15 s.
+_KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 20_000, 15_000
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 15_000),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     # A client must reconnect within the coordinator's session_grace_ms.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # How long one attempt to connect may take; the default of 20 s would waste most of an outage.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     # One channel per client, so that closing one does not affect another.
     ("grpc.use_local_subchannel_pool", 1),
 ]
@@ -39,6 +43,25 @@ _INITIAL_BACKOFF = 0.1
 _MAX_BACKOFF = 1.0
 # How many seconds a call waits for the server in an outage that has already lasted too long.
 _MIN_RECONNECT = 1.5
+# How many seconds a server may at least take to answer, beyond the time for which the call asks it
+# to wait. If calls look longer for a server that is away, it may take that long.
+_MIN_ANSWER = 10.0
+# Methods that a server may answer late without being asked to wait, because it reads programs or
+# files first, or waits for executors. docs/bounds.md lists their bounds. A link that goes silent
+# meanwhile is found by keepalive.
+_SLOW = {
+    "ArrayService/CreateArray",
+    "ArrayService/GetFile",
+    "ArrayService/LoadArrays",
+    "ArrayService/WriteArray",
+    "ProgramService/CompileProgram",
+    "ProgramService/ExplainProgram",
+    "ProgramService/GetProgram",
+    "ProgramService/InspectProgram",
+    "ProgramService/ListPrograms",
+    "ProgramService/RunProgram",
+    "ProgramService/UploadProgram",
+}
 # Errors which mean that nothing was executed and a retry may succeed.
 _RETRYABLE_REASONS = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
 
@@ -66,7 +89,8 @@ class Deadline:
 
 
 class Outage:
-    """Decides how long the calls of one connection look for a server that has gone away.
+    """Decides how long the calls of one connection look for a server that has gone away or is
+    silent.
 
     They look for `patience` seconds in all, counted from the first call that does not reach the
     server. After that each call looks only briefly, until the server is back. For a server that has
@@ -75,26 +99,52 @@ class Outage:
     def __init__(self, patience: float) -> None:
         if not patience >= 0:
             raise ValueError(f"a timeout is a number of seconds, not {patience!r}")
-        self._patience = patience
+        self.patience = patience
         self._lock = threading.Lock()
-        self._answered = False
+        self._answered_at: float | None = None  # the time of the last answer
         self._began: float | None = None
 
     def over(self) -> None:
         """Ends the outage: the server has answered."""
         with self._lock:
-            self._answered, self._began = True, None
+            self._answered_at, self._began = time.monotonic(), None
 
-    def until(self) -> float | None:
-        """Returns the time, by time.monotonic(), until which a call looks that does not reach the
-        server. Returns None if there is no patience."""
+    def until(self, since: float | None = None) -> float | None:
+        """Returns the time, by time.monotonic(), until which a call looks that has not reached the
+        server since the time `since`, or since now. Returns None if there is no patience."""
         now = time.monotonic()
         with self._lock:
-            if not self._answered or not self._patience:
+            if self._answered_at is None or not self.patience:
                 return None
+            # A silent attempt may have begun before another call was answered.
+            since = max(now if since is None else since, self._answered_at)
+            self._began = since if self._began is None else min(self._began, since)
+            return max(self._began + self.patience, now + min(self.patience, _MIN_RECONNECT))
+
+    def was_answered(self) -> bool:
+        """Returns whether the server has ever answered."""
+        with self._lock:
+            return self._answered_at is not None
+
+    def exhausted(self) -> bool:
+        """Returns whether an outage has lasted for longer than there is patience."""
+        with self._lock:
+            return (
+                self._answered_at is None
+                or not self.patience
+                or (
+                    self._began is not None
+                    and time.monotonic() >= self._began + self.patience
+                )
+            )
+
+    def attempt_limit(self) -> float:
+        """Returns how many seconds an attempt that begins now may wait for an answer."""
+        now = time.monotonic()
+        with self._lock:
             if self._began is None:
-                self._began = now
-            return max(self._began + self._patience, now + min(self._patience, _MIN_RECONNECT))
+                return math.inf
+            return max(self._began + self.patience - now, _MIN_RECONNECT)
 
 
 class Retries:
@@ -115,19 +165,43 @@ class Retries:
         self._connect = connect
         self._failures = self._unreached = 0
         self._until: float | None = None
+        self._since: float | None = None  # when the first attempt began that did not get through
 
     def progress(self) -> None:
         """Counts the attempts anew: the server has answered."""
         self._outage.over()
-        self._failures, self._unreached, self._until = 0, 0, None
+        self._failures, self._unreached, self._until, self._since = 0, 0, None, None
 
-    def again(self, error: errors.Error) -> bool:
+    def limit(self, wait: float | None) -> float:
+        """Returns how many seconds the attempt that begins now may take if the server is asked to
+        wait for `wait` seconds. None stands for a call that may take any time. A server that has
+        never answered may take until the deadline of the call."""
+        if wait is None or not self._outage.was_answered():
+            return math.inf
+        answer = _MIN_ANSWER if wait else max(self._outage.patience, _MIN_ANSWER)
+        return wait + min(answer, self._outage.attempt_limit())
+
+    def again(
+        self, error: errors.Error, since: float | None = None, silent: bool = False
+    ) -> bool:
         """Returns whether to make another attempt after one with this error. Before it returns
-        True, it has backed off."""
+        True, it has backed off.
+
+        since   The time since which the server has not been reached, if that is not now.
+        silent  Whether the attempt was left without an answer on a connection that is still open.
+        """
         if error.details:
             self._outage.over()
         if not is_retryable(error):
             return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if since is not None:
+            self._since = min(self._since, since)
+            self._until = self._outage.until(since)
+        if silent:
+            # The attempt has taken its time already, so there is no wait before the next one.
+            return not self._outage.exhausted() and self._deadline.left > 0
         sleep: Callable[[float], None] = time.sleep
         if error.reason == "UNREACHABLE":
             sleep = self._connect
@@ -143,6 +217,22 @@ class Retries:
         if self._failures >= self._attempts:
             return False
         return self._deadline.sleep(backoff_after(self._failures, error), sleep)
+
+    def final(self, error: errors.Error) -> errors.Error:
+        """Returns the error of a call that is given up after `error`. If the server was not
+        reached, it says for how long the call has waited."""
+        if error.reason != "UNREACHABLE" or self._since is None:
+            return error
+        waited = time.monotonic() - self._since
+        if waited < _MIN_RECONNECT:
+            return error
+        return type(error)(
+            f"{error.message}; the call has waited for it for {waited:.1f} s",
+            reason=error.reason,
+            metadata=error.metadata,
+            retry_delay=error.retry_delay,
+            details=error.details,
+        )
 
 
 class Connection:
@@ -178,12 +268,15 @@ class Connection:
         """Closes the channel, which cancels its calls."""
         self._channel.close()
 
-    def call(self, name: str, request: Any, timeout: float, *, retry: bool = True) -> Any:
+    def call(
+        self, name: str, request: Any, timeout: float, *, retry: bool = True, grace: float = 0.0
+    ) -> Any:
         """Makes a unary call and returns the response.
 
         With `retry`, a call that was rejected before it was executed is retried. An unset
         request_id is filled in, so that a call that may have been executed can safely be retried
-        as well."""
+        as well. The answer of a server that can be reached may come `grace` seconds after the
+        timeout."""
         method = _proto.method(name)
         if retry and "request_id" in method.request.DESCRIPTOR.fields_by_name:
             request.request_id = request.request_id or uuid.uuid4().hex
@@ -194,21 +287,44 @@ class Connection:
             )
         deadline = Deadline(timeout)
         retries = self.retries(deadline)
+        slow = method.path.removeprefix(f"/{_proto.PACKAGE}.") in _SLOW
+        wait = None if slow else _wait_of(request)
         first = True
         while True:
+            left, limit = deadline.left + grace, retries.limit(wait)
+            began = time.monotonic()
             try:
-                answer = stub(request, timeout=deadline.left, metadata=self._metadata)
+                answer = stub(request, timeout=min(left, limit), metadata=self._metadata)
                 retries.progress()
                 return answer
             except grpc.RpcError as error:
                 found = to_error(error, self.address, name)
-                if first and found.reason == "UNREACHABLE":
+                reached = bool(found.details)  # The error is the server's own.
+                since, silent = None, False
+                if not reached and found.reason == "DEADLINE_EXCEEDED":
+                    silent = limit < left
+                    since = min(time.monotonic(), began + (wait or 0.0)) if silent else None
+                    found = self._no_answer(name, timeout, silent)
+                elif not reached and _gave_up(found):
+                    since = time.monotonic() - (_KEEPALIVE_MS + _KEEPALIVE_TIMEOUT_MS) / 1e3
+                    found = errors.UnavailableError(found.message, reason="UNREACHABLE")
+                elif first and found.reason == "UNREACHABLE":
                     # A retry cannot succeed if the two sides do not agree on TLS.
                     if mismatch := _reach.explain(self.address, self._ca, self._name):
                         raise mismatch from None
                 first = False
-                if not retry or not retries.again(found):
-                    raise found from None
+                if not retry or not retries.again(found, since, silent):
+                    raise retries.final(found) from None
+
+    def _no_answer(self, name: str, timeout: float, silent: bool) -> errors.Error:
+        """Returns the error of an attempt without an answer: of one that was given up because the
+        server is silent, or of one at whose end the timeout of the call had passed."""
+        where = f"{name} at {self.address}"
+        if silent:
+            return errors.UnavailableError(f"{where}: nothing came back", reason="UNREACHABLE")
+        return errors.DeadlineExceededError(
+            f"{where}: no answer within {timeout:g} s", reason="DEADLINE_EXCEEDED"
+        )
 
     def retries(self, deadline: Deadline, attempts: int = _ATTEMPTS) -> Retries:
         """Returns the attempts for a call that the caller repeats itself."""
@@ -251,6 +367,20 @@ class Connection:
             return stub(iter(requests), timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise to_error(error, self.address, name) from None
+
+
+def _wait_of(request: Any) -> float:
+    """Returns for how many seconds a request asks the server to wait."""
+    if "timeout" not in request.DESCRIPTOR.fields_by_name:
+        return 0.0
+    return float(request.timeout.seconds) + float(request.timeout.nanos) / 1e9
+
+
+def _gave_up(error: errors.Error) -> bool:
+    """Returns whether keepalive gave up the connection, because nothing came back on it."""
+    return isinstance(error, errors.UnavailableError) and (
+        "keepalive" in error.message or "ping timeout" in error.message
+    )
 
 
 def is_retryable(error: errors.Error) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -25,8 +26,57 @@ _CLOSE_TIMEOUT = 5.0  # timeout of closing a session, in seconds
 _SIGTERM_TIMEOUT = 2.0  # timeout of closing all sessions at SIGTERM, in seconds
 _HOLD_BACKOFF = 0.2  # seconds between attempts to hold a session whose stream broke
 _FOREVER = 365 * 86_400.0
+# A thread may come back from its wait this many seconds later because the machine is busy.
+_LATE_AT_MOST = 0.1
+# A call may last this many seconds longer than its timeout, because it finds out why there is no
+# connection.
+_CALL_MAY_BE_LATE = 1.0
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _now() -> float:
+    """Returns the time of a clock that goes on while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux has it.
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class LeaseClock:
+    """Finds out whether a lease ended while this process did not run: the process was stopped by a
+    signal or a debugger, or its machine slept.
+
+    The thread that renews the lease says before each wait how long it waits at most. If it comes
+    back far later, the process did not run in between. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lease_end = math.inf
+        self._ran_at = -math.inf
+        self._runs_again_by = math.inf
+        self._pause = (-math.inf, -math.inf)
+
+    def renewed(self, sent: float, lease: float) -> None:
+        """Notes that the lease was opened or renewed by a call that was sent at `sent`."""
+        with self._lock:
+            self._lease_end = sent + lease
+
+    def wait(self, now: float, bound: float) -> None:
+        """Notes that the thread runs, and begins to wait for at most `bound` seconds."""
+        with self._lock:
+            if now > self._runs_again_by + _LATE_AT_MOST:
+                self._pause = (self._ran_at, now)
+            self._ran_at, self._runs_again_by = now, now + bound
+
+    def ended_in_pause(self, now: float) -> bool:
+        """Returns whether the lease ended while this process did not run."""
+        end = self._lease_end
+        if now < end:
+            return False
+        with self._lock:
+            late = now > self._runs_again_by + _LATE_AT_MOST
+            if late and self._ran_at < end:
+                return True
+            return self._pause[0] < end <= self._pause[1]
 
 
 def _end_quietly(session: Session) -> None:
@@ -78,6 +128,9 @@ class Session:
         # the client on the thread that replaces the session.
         self._replacing = threading.RLock()
         self._lease = 0.0  # length of the lease in seconds, bounded by the server
+        self._clock = LeaseClock()
+        # The errors of sessions that ended while this process did not run, by session.
+        self._ended: dict[int, str] = {}
         if lease is None:
             return
         if not lease > 0:
@@ -96,8 +149,10 @@ class Session:
             display_name=f"{script} on {socket.gethostname()}"
         )
         _proto.set_duration(request.lease, self._wanted)
+        sent = _now()
         session = self._connection.call("SessionService/CreateSession", request, timeout)
         self._lease = session.lease.seconds + session.lease.nanos / 1e9
+        self._clock.renewed(sent, self._lease)
         return int(session.id)
 
     def replace(self, lost: int, timeout: float) -> int:
@@ -114,7 +169,14 @@ class Session:
             if self._stop.is_set():
                 raise ValueError("the client is closed")
             if self.id == lost:
+                in_pause = self._clock.ended_in_pause(_now())
+                why = (
+                    f"the lease ({self._lease:g} s) of session {lost} ended while this process "
+                    "did not run, and its arrays and operations with it; make them again"
+                )
                 self.id = self._create(timeout)
+                if in_pause:
+                    self._ended[lost] = why
                 self.replaced_at = time.monotonic()
                 _LOG.warning(
                     "session %d is gone, and its arrays with it; session %d is in its place",
@@ -130,16 +192,34 @@ class Session:
         finally:
             self._replacing.release()
 
+    def raise_if_ended(self, session: int, timeout: float) -> None:
+        """Raises NotFoundError with reason SESSION_NOT_FOUND if this session of the client ended
+        while the process did not run. Asks the server if that may just have happened: a server that
+        was itself late extends the leases that it holds."""
+        if session == self.id and self._clock.ended_in_pause(_now()):
+            with contextlib.suppress(errors.Error):
+                self._renew_now(session, timeout, timeout)
+        if session in self._ended:
+            raise errors.NotFoundError(self._ended[session], reason="SESSION_NOT_FOUND")
+
+    def _renew_now(self, session: int, timeout: float, replace_timeout: float) -> None:
+        """Renews the session or, if the server has lost it, replaces it."""
+        request = _proto.message("RenewSessionRequest")(session=session)
+        sent = _now()
+        try:
+            self._connection.call("SessionService/RenewSession", request, timeout)
+            self._clock.renewed(sent, self._lease)
+        except errors.NotFoundError:
+            # Opening a session may take as long as an outage, which is no pause of the process.
+            if threading.current_thread() is self._thread:
+                self._clock.wait(_now(), math.inf)
+            self.replace(session, replace_timeout)
+
     def was_lost(self, within: float, timeout: float) -> bool:
         """Returns whether the server has lost the session in the last `within` seconds, say by a
         restart. Asks the server, and replaces the session if it is lost."""
         if self._thread is not None and time.monotonic() > self.replaced_at + within:
-            session = self.id
-            request = _proto.message("RenewSessionRequest")(session=session)
-            try:
-                self._connection.call("SessionService/RenewSession", request, timeout)
-            except errors.NotFoundError:
-                self.replace(session, timeout)
+            self._renew_now(self.id, timeout, timeout)
         return time.monotonic() < self.replaced_at + within
 
     def _start_holding(self) -> None:
@@ -167,17 +247,18 @@ class Session:
 
     def _renew(self) -> None:
         due = time.monotonic() + self._lease / 3
-        while not self._stop.wait(max(due - time.monotonic(), 0.0)):
+        while True:
+            wait = max(due - time.monotonic(), 0.0)
+            self._clock.wait(_now(), wait)
+            if self._stop.wait(wait):
+                return
             interval = self._lease / 3
             session = self.id
-            request = _proto.message("RenewSessionRequest")(session=session)
             sent = time.monotonic()
+            self._clock.wait(_now(), interval / 2 + _CALL_MAY_BE_LATE)
             try:
-                try:
-                    # The timeout leaves time for more attempts within the lease.
-                    self._connection.call("SessionService/RenewSession", request, interval / 2)
-                except errors.NotFoundError:
-                    self.replace(session, interval)
+                # The timeout leaves time for more attempts within the lease.
+                self._renew_now(session, interval / 2, interval)
                 due = sent + self._lease / 3
             except errors.Error as error:
                 due = time.monotonic() + interval / 4
@@ -186,6 +267,7 @@ class Session:
                 continue
             except ValueError:  # The channel was closed meanwhile.
                 return
+            self._clock.wait(_now(), interval / 2 + _CALL_MAY_BE_LATE)
             try:
                 self.free_forgotten(interval / 2)
             except errors.Error as error:

@@ -24,6 +24,7 @@ _PARALLEL = 4
 # The DNS name in every worker's certificate. The certificate contains no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
 _ATTEMPTS_WITHOUT_PROGRESS = 4
+_STATUS_TIMEOUT = 10.0  # timeout of GetShardStatus, in seconds
 # If an executor restarts or is lost, the coordinator gives new tickets within this many seconds: for
 # its next process, or for another executor that has the shards.
 _TICKET_RETRY_TIMEOUT = 5.0
@@ -37,8 +38,9 @@ _Bytes = memoryview
 class Transfers:
     """Transfers arrays over connections to executors, which it keeps. Thread-safe; closed once."""
 
-    def __init__(self, ca: bytes | None) -> None:
+    def __init__(self, ca: bytes | None, patience: float) -> None:
         self._ca = ca
+        self._patience = patience  # how many seconds transfers look for an executor that is away
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._closed = False
@@ -71,40 +73,48 @@ class Transfers:
         tickets: Sequence[Any],
         value: Any,
         deadline: Deadline,
-        is_needed: Callable[[int], bool],
+        check: Callable[[Any], None],
     ) -> None:
-        """Uploads all shards of an array that has just been created. If the executor of a shard is
-        lost, `is_needed` says whether the shard with this ordinal must still be written. It need
-        not if other devices get the same shard."""
+        """Uploads all shards of an array that has just been created. Calls `check` with the ticket
+        between attempts. It raises an error if the array is lost, and NotNeeded if this shard need
+        not be written any more, because its executor is lost and other devices get the same."""
 
         def job(ticket: Any) -> None:
             block = np.ascontiguousarray(value[spec.block_of(ticket.ordinal)])
             try:
-                self._write_shard(ticket, _bytes_of(block), deadline)
-            except errors.UnavailableError:
-                if is_needed(ticket.ordinal):
+                try:
+                    self._write_shard(ticket, _bytes_of(block), deadline, lambda: check(ticket))
+                except errors.UnavailableError:
+                    check(ticket)
                     raise
+            except NotNeeded:
+                pass
 
         _run([functools.partial(job, t) for t in tickets])
 
-    def _write_shard(self, ticket: Any, data: _Bytes, deadline: Deadline) -> None:
+    def _write_shard(
+        self, ticket: Any, data: _Bytes, deadline: Deadline, check: Callable[[], None]
+    ) -> None:
         connection = self._connection_to(ticket.endpoint)
         upload = _Upload(ticket.ticket, data)
-        offset, failures = 0, 0
+        tries = _Tries(connection, deadline, self._patience, check)
+        offset, is_first = 0, True
         while True:
             try:
+                if not is_first:
+                    status = _status(connection, ticket, deadline)
+                    if status.complete:
+                        return
+                    if status.committed_bytes > offset:
+                        offset = min(status.committed_bytes, len(data))
+                        tries.progress()
+                is_first = False
                 response = connection.write_stream(
                     "DataService/Write", upload.requests(offset), deadline.left
                 )
                 break
             except errors.Error as error:
-                failures += 1
-                _back_off_or_raise(error, failures, deadline, connection)
-            status = _status(connection, ticket, deadline)
-            if status.complete:
-                return
-            if status.committed_bytes > offset:
-                offset, failures = min(status.committed_bytes, len(data)), 0
+                tries.back_off_or_raise(error)
         if response.committed_bytes != len(data) or response.crc32c != upload.crc32c():
             raise errors.DataLossError(
                 f"the executor at {ticket.endpoint} stored {response.committed_bytes} of "
@@ -119,11 +129,14 @@ class Transfers:
         spec: ArraySpec,
         tickets: Callable[[], Sequence[Any]],
         deadline: Deadline,
+        check: Callable[[Any], None],
         bits: bool = False,
     ) -> Any:
         """Downloads an array. `tickets` returns tickets for the distinct shards of the array. It is
-        called again while executors reject the tickets as stale or cannot be reached. The new
-        tickets may be for other executors, which hold replicas of the shards."""
+        called again while executors reject the tickets as stale. The new tickets may be for other
+        executors, which hold replicas of the shards. Calls `check` with the ticket between
+        attempts. It raises an error if the array is lost, and TICKET_STALE if another executor is
+        to be read."""
         dtype = _dtypes.bits_of(spec.dtype) if bits else _dtypes.to_numpy(spec.dtype)
         value = np.empty(spec.shape, dtype)
         done: set[int] = set()
@@ -136,12 +149,7 @@ class Transfers:
             block = value[at]
             direct = block.flags.c_contiguous
             into = block if direct else np.empty(spec.block_shape, dtype)
-            try:
-                self._read_shard(ticket, _bytes_of(into), deadline)
-            except errors.UnavailableError as error:
-                if error.reason != "WORKER_LOST":
-                    raise
-                raise ExecutorLost(error) from None
+            self._read_shard(ticket, _bytes_of(into), deadline, lambda: check(ticket))
             if not direct:
                 value[at] = into
             done.add(ticket.ordinal)
@@ -149,10 +157,13 @@ class Transfers:
         with_fresh_tickets(deadline, lambda: _run([functools.partial(job, t) for t in tickets()]))
         return value
 
-    def _read_shard(self, ticket: Any, into: _Bytes, deadline: Deadline) -> None:
+    def _read_shard(
+        self, ticket: Any, into: _Bytes, deadline: Deadline, check: Callable[[], None]
+    ) -> None:
         connection = self._connection_to(ticket.endpoint)
         request = _proto.message("ReadRequest")(ticket=ticket.ticket)
-        at, failures = 0, 0
+        tries = _Tries(connection, deadline, self._patience, check)
+        at = 0
         while True:
             try:
                 request.offset = at
@@ -169,15 +180,19 @@ class Transfers:
                             reason="CHECKSUM_MISMATCH",
                         )
                     into[at : at + size] = chunk.data
-                    at, failures = at + size, 0
+                    at += size
+                    tries.progress()
                 if at == len(into):
                     return
                 raise errors.InternalError(
                     f"the executor at {ticket.endpoint} sent {at} of {len(into)} bytes"
                 )
             except errors.Error as error:
-                failures += 1
-                _back_off_or_raise(error, failures, deadline, connection)
+                tries.back_off_or_raise(error)
+
+
+class NotNeeded(Exception):
+    """A shard of an upload need not be written any more."""
 
 
 class ExecutorLost(Exception):
@@ -249,31 +264,63 @@ class _Upload:
 
 def _status(connection: Connection, ticket: Any, deadline: Deadline) -> Any:
     request = _proto.message("GetShardStatusRequest")(ticket=ticket.ticket)
-    try:
-        return connection.call("DataService/GetShardStatus", request, deadline.left)
-    except errors.UnavailableError as error:
-        raise _as_lost(error, connection.address) from None
+    timeout = min(deadline.left, _STATUS_TIMEOUT)
+    return connection.call("DataService/GetShardStatus", request, timeout, retry=False)
 
 
-def _back_off_or_raise(
-    error: errors.Error, failures: int, deadline: Deadline, connection: Connection
-) -> None:
-    retryable = is_retryable(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED")
-    if retryable and failures < _ATTEMPTS_WITHOUT_PROGRESS:
-        # Without a connection the next attempt would fail at once, so wait for one.
-        sleep = connection.connect if error.reason == "UNREACHABLE" else time.sleep
-        if deadline.sleep(backoff_after(failures, error), sleep):
-            return
-    raise _as_lost(error, connection.address) from None
+class _Tries:
+    """The attempts to move one shard.
+
+    While the executor can be reached, there are at most _ATTEMPTS_WITHOUT_PROGRESS attempts that
+    make none. While it cannot be reached, there are attempts for `patience` seconds from the first
+    one that does not reach it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        deadline: Deadline,
+        patience: float,
+        check: Callable[[], None],
+    ) -> None:
+        self._connection, self._deadline = connection, deadline
+        self._patience, self._check = patience, check
+        self._failures = self._unreached = 0
+        self._stuck_since: float | None = None
+
+    def progress(self) -> None:
+        """Counts the attempts anew: bytes have arrived."""
+        self._failures, self._unreached, self._stuck_since = 0, 0, None
+
+    def back_off_or_raise(self, error: errors.Error) -> None:
+        """Backs off after an attempt with this error, or raises the error of the transfer."""
+        now = time.monotonic()
+        self._stuck_since = now if self._stuck_since is None else self._stuck_since
+        if is_retryable(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED"):
+            self._check()
+            sleep: Callable[[float], None] = time.sleep
+            if error.reason == "UNREACHABLE":
+                # Without a connection the next attempt would fail at once, so wait for one.
+                sleep = self._connection.connect
+                self._unreached += 1
+                backoff = backoff_after(self._unreached, error)
+                again = now + backoff < self._stuck_since + self._patience
+            else:
+                self._failures += 1
+                backoff = backoff_after(self._failures, error)
+                again = self._failures < _ATTEMPTS_WITHOUT_PROGRESS
+            if again and self._deadline.sleep(backoff, sleep):
+                return
+        raise _as_lost(error, self._connection.address, now - self._stuck_since) from None
 
 
-def _as_lost(error: errors.Error, endpoint: str) -> errors.Error:
+def _as_lost(error: errors.Error, endpoint: str, waited: float) -> errors.Error:
     """Returns the error WORKER_LOST for an executor that cannot be reached, because the executor is
     lost as far as this process can tell. Returns other errors unchanged."""
     if not isinstance(error, errors.UnavailableError) or error.reason not in ("", "UNREACHABLE"):
         return error
     return errors.UnavailableError(
-        f"the executor at {endpoint} does not answer: {error.message}",
+        f"the executor at {endpoint} does not answer: {error.message}; no byte got through for "
+        f"{waited:.1f} s",
         reason="WORKER_LOST",
         metadata={"endpoint": endpoint},
     )
