@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -92,6 +93,71 @@ for i in range({steps}):
     if i == 10:
         print("ahead", flush=True)
 print("result", x, flush=True)
+"""
+
+# This program starts steps and reads the last result, while its link to the coordinator may be cut.
+LINKED = """
+import sys
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp, numpy as np
+tessera_jax.initialize()
+step = jax.jit(lambda x, i: x + i, donate_argnums=0)
+other = jax.jit(lambda x: x * 2)
+if {compiled}:
+    other(jnp.zeros(4, jnp.int32))
+x = step(jnp.zeros(4, jnp.int32), 0).block_until_ready()
+print("running", flush=True)
+sys.stdin.readline()
+try:
+    for i in range(20):
+        x = step(x, i)
+    y = other(x)
+    print("result", np.asarray(x), np.asarray(y)[0], flush=True)
+except Exception as error:
+    print("raised", type(error).__name__, error, flush=True)
+"""
+
+# This program is stopped for longer than its lease, and then uses everything that it had.
+STOPPED = """
+import sys
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp, numpy as np
+tessera_jax.initialize()
+twice = jax.jit(lambda x: x * 2)
+run = jax.jit(lambda x: jax.lax.fori_loop(0, 2**31 - 1, lambda i, x: jnp.sin(x) + 1, x))
+given = jnp.arange(2.0) + 0
+made = twice(given).block_until_ready()
+running = run(given)
+print("running", flush=True)
+sys.stdin.readline()
+for name, call in (("run", lambda: twice(given).block_until_ready()), ("read", lambda: np.asarray(made)),
+                   ("wait", running.block_until_ready),
+                   ("move", lambda: np.asarray(jax.device_put(given, jax.devices()[1])))):
+    try:
+        call()
+        print(name, "= no error", flush=True)
+    except Exception as error:
+        print(name, "=", type(error).__name__, error, flush=True)
+print("new =", np.asarray(twice(np.arange(3.0, dtype=np.float32))).tolist(), flush=True)
+"""
+
+# The coordinator keeps too few executables for these programs, so each call finds that its program has been dropped.
+EVICTED = """
+import sys
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp, numpy as np
+tessera_jax.initialize()
+steps = [jax.jit(lambda x, n=n: x * 2 + n, donate_argnums=0) for n in range(4)]
+x = steps[0](np.ones(2, np.float32))
+want = 2.0
+for turn in range(3):
+    for n, step in enumerate(steps):
+        x, want = step(x), want * 2 + n
+print("result", x.tolist() == [want] * 2, flush=True)
+key = jax.jit(lambda: jnp.full(3, 7.0))
+print("before", key().tolist(), flush=True)
+sys.stdin.readline()
+print("after", key().tolist(), steps[1](np.ones(2, np.float32)).tolist(), flush=True)
 """
 
 # The results of these steps would need far more memory than the device has, but each step drops the
@@ -569,6 +635,77 @@ class PluginTest(unittest.TestCase):
                 os.kill(coordinator, signal.SIGCONT)
                 found.kill()
         self.assertIn(sum_of_steps(200), said)
+
+    def cut(self, way, **environment):
+        """Runs LINKED while its link to the coordinator is cut, for TESSERA_CUT_SECONDS or 3 seconds or, if the
+        environment of the program is given, until it ends. Returns what the program says, and the link's address."""
+        import daemons, tcp_proxy
+        with daemons.Cluster(workers=1, devices=1, coordinator_flags=["--session-grace-ms=60000"]) as cluster, \
+                tcp_proxy.Proxy(cluster.address) as proxy:
+            # While nothing comes through, a compilation would wait until keepalive gives the connection up.
+            program = LINKED.format(paths=sys.path[:2], compiled=bool(environment))
+            found = run_python(program, TESSERA_ADDRESS=proxy.address, **environment)
+            try:
+                await_line(found, "running")
+                proxy.go_away() if way == "refused" else proxy.hold()
+                found.stdin.write("\n")
+                found.stdin.flush()
+                if not environment:
+                    threading.Event().wait(float(os.environ.get("TESSERA_CUT_SECONDS", 3)))
+                    proxy.come_back() if way == "refused" else proxy.let_through()
+                said = found.stdout.readline()
+                proxy.come_back()
+                proxy.let_through()
+                found.communicate(timeout=100)
+            finally:
+                found.kill()
+        return said, proxy.address
+
+    def test_steps_go_on_after_the_link_was_cut(self):
+        for way in "refused", "silent":
+            with self.subTest(way=way):
+                said, _ = self.cut(way)
+                self.assertEqual(said, "result [190 190 190 190] 380\n")
+
+    def test_a_link_that_stays_cut_is_named_with_its_time(self):
+        for way in "refused", "silent":
+            with self.subTest(way=way):
+                said, address = self.cut(way, TESSERA_RECONNECT="2")
+                self.assertRegex(said, "raised JaxRuntimeError UNAVAILABLE: UNREACHABLE: the coordinator at "
+                                       f"{address} does not answer: .*; a? ?[A-Za-z]+ has waited for it for [0-9.]+s")
+
+    def test_a_program_that_was_stopped_for_longer_than_its_lease_is_told(self):
+        import daemons
+        with daemons.Cluster(workers=1, devices=2, coordinator_flags=["--session-lease-ms=1500"]) as cluster:
+            found = run_python(STOPPED.format(paths=sys.path[:2]), TESSERA_ADDRESS=cluster.address)
+            try:
+                await_line(found, "running")
+                daemons.freeze(found.pid)
+                with cluster.connect() as client:
+                    daemons.eventually(lambda: not client.call("tessera.v1.SessionService/ListSessions").get("sessions"))
+                os.kill(found.pid, signal.SIGCONT)
+                said, _ = found.communicate("\n", timeout=100)
+            finally:
+                found.kill()
+        ends = dict(line.split(" = ", 1) for line in said.splitlines() if " = " in line)
+        self.assertEqual(ends.pop("new"), "[0.0, 2.0, 4.0]", said)
+        self.assertEqual(set(ends), {"run", "read", "wait", "move"}, said)
+        for name, text in ends.items():
+            self.assertRegex(text, r"JaxRuntimeError NOT_FOUND: SESSION_NOT_FOUND: .*the lease \(1.5 s\) of session "
+                                   r"[0-9]+ ended while this process did not run", name)
+
+    def test_programs_come_back_that_the_coordinator_has_dropped(self):
+        import daemons
+        with daemons.Cluster(workers=1, devices=1, coordinator_flags=["--executables-max=2", "--canary-interval-ms=0"]) as cluster:
+            found = run_python(EVICTED.format(paths=sys.path[:2]), TESSERA_ADDRESS=cluster.address)
+            try:
+                await_line(found, "result True")
+                await_line(found, "before [7.0, 7.0, 7.0]")
+                cluster.restart_coordinator()  # without state
+                said, _ = found.communicate("\n", timeout=100)
+            finally:
+                found.kill()
+        self.assertIn("after [7.0, 7.0, 7.0] [3.0, 3.0]", said)
 
     def test_a_cluster_with_certificates_and_tokens(self):
         import daemons
