@@ -240,7 +240,8 @@ TEST_F(DebugPrintTest, ARunThatPrintsTooOftenFails) {
                       HasSubstr("at most 10000 calls and 64 MiB"), HasSubstr("in a cond")));
   });
   EXPECT_EQ(printed, "") << "a run that fails prints nothing";
-  EXPECT_EQ(NumLines(Printed([&] { f(scalar(5), zeros({2})); })), 5) << "the next run does not fail";
+  EXPECT_EQ(NumLines(Printed([&] { f(scalar(5), zeros({2})); })), 5)
+      << "the next run does not fail";
 }
 
 TEST_F(DebugPrintTest, ARunThatPrintsTooLargeValuesFails) {

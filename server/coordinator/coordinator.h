@@ -106,9 +106,9 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // Makes one ticket per ordinal or, without ordinals, one per distinct shard.
   void ReadTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                         absl::Duration timeout, Callback<TicketedArray> then);
-  // Makes one ticket per ordinal or, without ordinals, one per shard that is not written yet. Shards
-  // that need not be written any more, because their executors are lost and other devices get the
-  // same shards, have no ticket.
+  // Makes one ticket per ordinal or, without ordinals, one per shard that is not written yet.
+  // Shards that need not be written any more, because their executors are lost and other devices
+  // get the same shards, have no ticket.
   void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                          Callback<TicketedArray> then);
   void DeleteAsync(scheduler::Request from, std::vector<uint64_t> arrays,

@@ -88,8 +88,9 @@ void Machine::On(const Restore& e) {
   if (cluster_.num_away() > 0) Arm(now_ + s_.config.outage_grace, kAwayTimer, 0);
 }
 
-// Restores an array. Drops its record if a device that holds a shard does not exist. RestoreOperation
-// adds the readers of the array, and executors say later which of its shards were written.
+// Restores an array. Drops its record if a device that holds a shard does not exist.
+// RestoreOperation adds the readers of the array, and executors say later which of its shards were
+// written.
 void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   const std::vector<int64_t>& devices = array.spec->placement.devices;
   const bool assigned = std::all_of(devices.begin(), devices.end(),
