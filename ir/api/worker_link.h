@@ -417,6 +417,14 @@ class WorkerLink {
   // accepted is closed without this call.
   virtual void Accept(const std::vector<AdoptedExecutor>& adopted) { (void)adopted; }
   virtual void Send(int32_t executor, uint64_t incarnation, Command command) = 0;
+  // Like Send, for an executor that has a connection of its own. `attachment` is the number that
+  // the last DisconnectExecutor before the command gave, or 0. If the transport has given a later
+  // number meanwhile, it drops the command, because the executor's inventory was made before.
+  virtual void SendOn(int32_t executor, uint64_t incarnation, uint64_t attachment,
+                      Command command) {
+    (void)attachment;
+    Send(executor, incarnation, std::move(command));
+  }
   // Like Send, for an executor in this process. If the executor completes the command during the
   // call, and has made all earlier reports, it may set `*report` and return true. It then makes
   // this report in no other way.
@@ -454,11 +462,12 @@ class WorkerEvents {
   // coordinator have `has_state` set.
   virtual void Disconnect(uint64_t registration_id, const absl::Status& why) = 0;
   // The executor's own connection has ended, and commands may be lost with it, while its worker is
-  // still connected. If the executor connects again, its first report is an ExecutorInventory. Not
-  // called for executors that have no connection of their own.
+  // still connected. If the executor connects again, its first report is an ExecutorInventory.
+  // `attachment` counts these calls for one registration and incarnation. Not called for executors
+  // that have no connection of their own.
   virtual void DisconnectExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
-                                  const absl::Status& why) {
-    (void)registration_id, (void)executor, (void)incarnation, (void)why;
+                                  uint64_t attachment, const absl::Status& why) {
+    (void)registration_id, (void)executor, (void)incarnation, (void)attachment, (void)why;
   }
 };
 

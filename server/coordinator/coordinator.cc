@@ -462,8 +462,9 @@ void Coordinator::Disconnect(uint64_t registration_id, const absl::Status& why) 
 }
 
 void Coordinator::DisconnectExecutor(uint64_t registration_id, int32_t executor,
-                                     uint64_t incarnation, const absl::Status& why) {
-  driver_.DetachExecutor(registration_id, executor, incarnation, why);
+                                     uint64_t incarnation, uint64_t attachment,
+                                     const absl::Status& why) {
+  driver_.DetachExecutor(registration_id, executor, incarnation, attachment, why);
 }
 
 }  // namespace tessera::server

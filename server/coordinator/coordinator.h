@@ -130,7 +130,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   void OnReport(uint64_t registration_id, api::Report report) override;
   void Disconnect(uint64_t registration_id, const absl::Status& why) override;
   void DisconnectExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
-                          const absl::Status& why) override;
+                          uint64_t attachment, const absl::Status& why) override;
 
   const Options& options() const { return options_; }
   const scheduler::Config& config() const { return config_; }

@@ -107,7 +107,10 @@ void WorkerStream::BeginIfReady() {
   if (welcome) Begin({ir::serial::ToEnvelope(*welcome)});
 }
 
-void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command command) {
+// Commands of an earlier attachment are dropped: the coordinator has sent them before it knew that
+// the stream had ended, or because of an inventory that was made on an earlier stream.
+void WorkerStream::SendOn(int32_t executor, uint64_t incarnation, uint64_t attachment,
+                          api::Command command) {
   v1::Envelope envelope = ir::serial::ToEnvelope(executor, incarnation, command);
   if (std::holds_alternative<api::KillExecutor>(command)) return SendToDaemon(std::move(envelope));
   std::shared_ptr<ExecutorStream> stream;
@@ -116,7 +119,7 @@ void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command com
   {
     absl::MutexLock lock(&mu_);
     Executor* const e = FindOrReplace(executor, incarnation, &old);
-    if (e == nullptr || e->gone || e->detached || closed_) return;
+    if (e == nullptr || e->gone || e->detached || e->attachment != attachment || closed_) return;
     stream = e->stream;
     if (stream == nullptr) {
       if (e->waiting.empty()) e->deadline = workers_->clock().Now() + kAttachWait;
@@ -327,6 +330,7 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
   std::shared_ptr<ExecutorStream> superseded;
   std::deque<v1::Envelope> waiting;
   bool detached = false;
+  uint64_t attachment_number = 0;
   {
     absl::MutexLock lock(&mu_);
     if (!EqualInConstantTime(
@@ -347,13 +351,14 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
       superseded = std::move(e->stream);
     }
     detached = e->detached;
+    if (detached) attachment_number = ++e->attachment;
   }
   if (superseded != nullptr)
     superseded->EndNow(WorkerLostError("the executor has attached with another stream"));
   // Until `detached` is false again, no command is sent on any stream of the executor.
   if (detached)
     workers_->events().DisconnectExecutor(registration_id_, attachment.executor,
-                                          attachment.incarnation,
+                                          attachment.incarnation, attachment_number,
                                           absl::UnavailableError("its connection ended"));
   {
     absl::MutexLock lock(&mu_);
@@ -436,7 +441,10 @@ void WorkerStream::Deliver() {
 // on, and its stream is ended. An executor that has lost its stream without being reported lost is
 // away from now on. An executor that has never attached holds nothing, and is killed.
 void WorkerStream::EnforceDeadlines() {
-  using Process = std::pair<int32_t, uint64_t>;  // index and incarnation
+  struct Process {
+    int32_t executor;
+    uint64_t incarnation, attachment;
+  };
   std::deque<Process> away, unattached;
   Streams late_streams;
   {
@@ -449,15 +457,16 @@ void WorkerStream::EnforceDeadlines() {
         late_streams.push_back(std::move(e.stream));
         ReleaseHeldReports(e);
       } else {
-        (e.detached ? away : unattached).emplace_back(index, e.incarnation);
+        if (e.detached) ++e.attachment;
+        (e.detached ? away : unattached).push_back({index, e.incarnation, e.attachment});
       }
     }
   }
-  for (const auto& [executor, incarnation] : away)
-    workers_->events().DisconnectExecutor(registration_id_, executor, incarnation,
+  for (const Process& p : away)
+    workers_->events().DisconnectExecutor(registration_id_, p.executor, p.incarnation, p.attachment,
                                           absl::UnavailableError("its connection ended"));
-  for (const auto& [executor, incarnation] : unattached)
-    Kill(executor, incarnation, "killed: it did not connect to the coordinator in time");
+  for (const Process& p : unattached)
+    Kill(p.executor, p.incarnation, "killed: it did not connect to the coordinator in time");
   for (const auto& stream : late_streams)
     stream->EndNow(WorkerLostError("the daemon has reported that the executor is lost"));
 }

@@ -69,8 +69,11 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
 
   // ---- api::WorkerLink ----
   void Accept(const std::vector<api::AdoptedExecutor>& adopted) override ABSL_LOCKS_EXCLUDED(mu_);
-  void Send(int32_t executor, uint64_t incarnation, api::Command command) override
-      ABSL_LOCKS_EXCLUDED(mu_);
+  void Send(int32_t executor, uint64_t incarnation, api::Command command) override {
+    SendOn(executor, incarnation, 0, std::move(command));
+  }
+  void SendOn(int32_t executor, uint64_t incarnation, uint64_t attachment,
+              api::Command command) override ABSL_LOCKS_EXCLUDED(mu_);
   // Acknowledges the reports up to `number`. The executor is told at the next heartbeat of its
   // daemon.
   void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) override
@@ -103,6 +106,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
     std::shared_ptr<ExecutorStream> stream;  // null if it is not attached
     bool gone = false;                       // true if it is reported lost, or is to be killed
     bool detached = false;                   // true if it was attached, and its stream has ended
+    uint64_t attachment = 0;           // how often the coordinator was told that a stream has ended
     std::deque<v1::Envelope> waiting;  // commands that wait until it attaches for the first time
     // Reports of the daemon about this index that are held back. The first is the executor's loss:
     // it waits as long as the executor's stream may still bring earlier reports.

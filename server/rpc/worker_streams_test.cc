@@ -70,11 +70,12 @@ class FakeCoordinator final : public api::WorkerEvents {
       reports_.push_back(absl::StrCat("disconnected: ", why.message()));
   }
   void DisconnectExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
-                          const absl::Status& why) override {
+                          uint64_t attachment, const absl::Status& why) override {
     EXPECT_EQ(registration_id, kRegistrationId);
     EXPECT_EQ(executor, 0);
     absl::MutexLock lock(&mu_);
-    reports_.push_back(absl::StrCat("away ", incarnation, ": ", why.message()));
+    reports_.push_back(
+        absl::StrCat("away ", incarnation, " for the ", attachment, ". time: ", why.message()));
   }
 
   std::shared_ptr<api::WorkerLink> link() {
@@ -387,16 +388,19 @@ TEST_F(WorkerStreamsTest, AnExecutorWhoseStreamEndedIsAwayUnlessItsLossIsReporte
   TESSERA_EXPECT_OK(executor->Finish());
   clock_.Advance(absl::Milliseconds(501));
   daemon_->SendReport(0, api::Heartbeat{});
-  EXPECT_THAT(events_.AwaitReports(3), ElementsAre("lost 70: exited with status 5",
-                                                   "away 71: its connection ended", "heartbeat"));
+  EXPECT_THAT(events_.AwaitReports(3),
+              ElementsAre("lost 70: exited with status 5",
+                          "away 71 for the 1. time: its connection ended", "heartbeat"));
   SendCommand(kIncarnation + 1, 3);  // It is not sent, since the executor is away.
   executor = Attach(kIncarnation + 1);
   executor->SendReport(kIncarnation + 1, api::ExecutorInventory{});
-  EXPECT_THAT(events_.AwaitReports(5),
-              ElementsAre("lost 70: exited with status 5", "away 71: its connection ended",
-                          "heartbeat", "away 71: its connection ended", "inventory 71"));
-  SendCommand(kIncarnation + 1, 4);
-  EXPECT_EQ(executor->ReadCommand(), "read 4");
+  EXPECT_THAT(
+      events_.AwaitReports(5),
+      ElementsAre("lost 70: exited with status 5", "away 71 for the 1. time: its connection ended",
+                  "heartbeat", "away 71 for the 2. time: its connection ended", "inventory 71"));
+  events_.link()->SendOn(0, kIncarnation + 1, 1, api::ReadBuffer{4, 1, 0});  // too early
+  events_.link()->SendOn(0, kIncarnation + 1, 2, api::ReadBuffer{5, 1, 0});
+  EXPECT_EQ(executor->ReadCommand(), "read 5");
 }
 
 TEST_F(WorkerStreamsTest, AnExecutorAttachesAgainBeforeTheEndOfItsStreamIsNoticed) {
@@ -408,9 +412,10 @@ TEST_F(WorkerStreamsTest, AnExecutorAttachesAgainBeforeTheEndOfItsStreamIsNotice
   EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "attached with another stream"));
   again->SendReport(kIncarnation, api::ExecutorInventory{});
   EXPECT_THAT(events_.AwaitReports(2),
-              ElementsAre("away 70: its connection ended", "inventory 70"));
-  SendCommand(kIncarnation, 2);
-  EXPECT_EQ(again->ReadCommand(), "read 2");
+              ElementsAre("away 70 for the 1. time: its connection ended", "inventory 70"));
+  SendCommand(kIncarnation, 2);  // It was sent before the coordinator knew of the end.
+  events_.link()->SendOn(0, kIncarnation, 1, api::ReadBuffer{3, 1, 0});
+  EXPECT_EQ(again->ReadCommand(), "read 3");
 }
 
 TEST_F(WorkerStreamsTest, FarewellsComeAfterTheEndOfTheDaemonsStream) {

@@ -83,6 +83,7 @@ void Cluster::Adopt(Executor& executor) {
   EndAway(executor);
   executor.adopted = true;
   executor.registration_id = workers_.at(executor.worker).registration_id;
+  if (executor.last_registration_id != executor.registration_id) executor.attachment = 0;
   executor.last_registration_id = executor.registration_id;
   executor.lost_reason.clear();
   executor.last_heartbeat = {};
@@ -157,6 +158,7 @@ bool Cluster::RegisterExecutor(const std::string& worker, const std::string& hos
   EndAway(x);
   x.host = host;
   x.registration_id = x.last_registration_id = w.registration_id;
+  x.attachment = 0;
   x.info = info;
   x.adopted = false;
   x.returned_generations.clear();

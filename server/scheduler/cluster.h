@@ -31,6 +31,7 @@ struct Executor {
   // The id of its worker's registration when it was last alive; 0 if it was not alive since the
   // coordinator started.
   uint64_t last_registration_id = 0;
+  uint64_t attachment = 0;  // how often its own connection has ended under this registration
   api::ExecutorInfo info;
   int64_t first_device = 0;  // device ids are first_device + Device::local_index
   std::string lost_reason;   // reason for which the executor is lost or away

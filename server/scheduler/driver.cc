@@ -107,8 +107,8 @@ void Driver::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
 }
 
 void Driver::DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
-                            const absl::Status& why) {
-  Post(ExecutorGone{registration_id, executor, incarnation, why});
+                            uint64_t attachment, const absl::Status& why) {
+  Post(ExecutorGone{registration_id, executor, incarnation, attachment, why});
 }
 
 void Driver::Stop() {
@@ -322,6 +322,8 @@ void Driver::WithLink(uint64_t registration_id, const Use& use) {
 
 void Driver::Send(SendCommand& send) {
   WithLink(send.registration_id, [&](api::WorkerLink& link) {
+    if (send.attachment != 0)
+      return link.SendOn(send.executor, send.incarnation, send.attachment, std::move(send.command));
     auto& reported = std::get<WorkerReported>(
         returned_reports_.emplace_back(std::in_place_type<WorkerReported>));
     reported.registration_id = send.registration_id;

@@ -107,7 +107,7 @@ class Driver {
   void RemoveWorker(uint64_t registration_id, const absl::Status& why);
   // The executor's own connection has ended, while its worker's goes on.
   void DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
-                      const absl::Status& why);
+                      uint64_t attachment, const absl::Status& why);
   // Returns true only if the operation has ended without an error and all commits are durable. It
   // looks at the state itself instead of posting an event, so it also returns false while a thread
   // processes events.

@@ -32,6 +32,7 @@ struct SendCommand {
   uint64_t incarnation = 0;
   api::Command command;
   bool when_durable = false;  // whether it leaves only once all commits so far are durable
+  uint64_t attachment = 0;    // see api::WorkerLink::SendOn
 };
 // An array, and where its shards are.
 struct ArrayInfo {

@@ -252,6 +252,7 @@ struct ExecutorGone {
   uint64_t registration_id = 0;
   int32_t executor = 0;
   uint64_t incarnation = 0;
+  uint64_t attachment = 0;  // number of such ends, which the commands from now on carry
   absl::Status why;
 };
 struct WorkerReported {

@@ -140,7 +140,8 @@ void Machine::Answer(uint64_t request, absl::Status error) {
 void Machine::Send(const Executor& executor, api::Command command, bool when_durable) {
   TESSERA_CHECK(executor.alive()) << executor.name;
   effects_.emplace_back(SendCommand{executor.registration_id, executor.info.index,
-                                    executor.info.incarnation, std::move(command), when_durable});
+                                    executor.info.incarnation, std::move(command), when_durable,
+                                    executor.attachment});
 }
 
 uint64_t Machine::EndCommitOf(uint64_t operation) {

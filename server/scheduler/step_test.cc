@@ -339,7 +339,7 @@ class Harness {
       const absl::Status why = absl::UnavailableError(Rest(w, 2));
       if (of.size() == 1) return WorkerGone{Number(of[0]), why};
       return ExecutorGone{Number(of.at(0)), static_cast<int32_t>(Number(of.at(1))),
-                          Number(of.at(2)), why};
+                          Number(of.at(2)), ++detachments_, why};
     }
     if (verb == "report") return ReportOf(w);
     // restart N begins the N-th life with everything that the life before committed, or without the
@@ -611,6 +611,7 @@ class Harness {
   }
 
   State state_;
+  uint64_t detachments_ = 0;
   CommittedRows rows_, rows_before_;  // all committed rows, and the rows before the last commit
   absl::Time now_ = absl::UnixEpoch();
   uint64_t requests_ = 100;

@@ -322,8 +322,11 @@ void Machine::On(const ExecutorGone& e) {
   const std::string* const worker = cluster_.WorkerOf(e.registration_id);
   if (worker == nullptr) return;
   Executor* const x = cluster_.FindExecutor(ExecutorName(*worker, e.executor));
-  if (x == nullptr || !x->alive() || x->info.incarnation != e.incarnation) return;
-  BeginAway(*x, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
+  if (x == nullptr || x->info.incarnation != e.incarnation ||
+      x->last_registration_id != e.registration_id)
+    return;
+  x->attachment = e.attachment;
+  if (x->alive()) BeginAway(*x, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
 }
 
 void Machine::LoseWorker(const std::string& worker, const std::string& reason) {

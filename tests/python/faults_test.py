@@ -275,7 +275,8 @@ def test_a_download_goes_on_at_the_executor_of_a_replica(shards):
 
             shards.server.handlers["ArrayService/CreateReadTickets"] = read_tickets
             np.testing.assert_array_equal(client.get(array), VALUE)
-    assert shards.server.calls("ArrayService/CreateReadTickets") == 2
+    # For the first tickets, after the first attempt, and for the next tickets.
+    assert shards.server.calls("ArrayService/CreateReadTickets") >= 3
 
 
 def test_an_upload_ends_without_a_shard_that_is_not_needed(shards):

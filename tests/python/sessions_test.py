@@ -255,8 +255,8 @@ def test_what_a_killed_script_runs_ends_long_before_its_lease(cluster, witness):
     def live():
         return {o.session for o in witness.operations(live=True, all_sessions=True)}
 
-    # The grace period is 5 s.
-    daemons.eventually(lambda: session not in live(), 15)
+    # The grace period is 30 s.
+    daemons.eventually(lambda: session not in live(), 45)
     assert not is_gone(witness, array), "arrays stay as long as the lease"
     witness.call("SessionService/DeleteSession", {"session": str(session)})
 

@@ -125,7 +125,7 @@ def test_a_session_is_held_until_it_ends(call):
     session = call("SessionService/CreateSession", displayName="held")["id"]
     call.called.add("tessera.v1.SessionService/HoldSession")
     said = call.client.stream("tessera.v1.SessionService/HoldSession", [{"session": session}])
-    assert next(said)["grace"] == "5s"
+    assert next(said)["grace"] == "30s"
     call("SessionService/DeleteSession", session=session)
     with pytest.raises(json_client.Error) as caught:
         next(said)

@@ -228,8 +228,9 @@ void Process::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
   if (links_.erase(registration_id) > 0) Post(scheduler::WorkerGone{registration_id, why});
 }
 
-void Process::DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation) {
-  Post(scheduler::ExecutorGone{registration_id, executor, incarnation,
+void Process::DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
+                             uint64_t attachment) {
+  Post(scheduler::ExecutorGone{registration_id, executor, incarnation, attachment,
                                absl::UnavailableError("its connection ended")});
 }
 
@@ -316,7 +317,7 @@ void Process::AcknowledgeReports() {
 
 void Process::Send(const scheduler::SendCommand& send) {
   if (const auto link = Find(send.registration_id))
-    link->Send(send.executor, send.incarnation, send.command);
+    link->Send(send.executor, send.incarnation, send.attachment, send.command);
 }
 
 void Process::SendWaitingCommands() {

@@ -70,7 +70,8 @@ class Process {
   std::shared_ptr<Registration> Find(uint64_t registration_id) const;
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<Registration> link);
   void RemoveWorker(uint64_t registration_id, const absl::Status& why);
-  void DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation);
+  void DetachExecutor(uint64_t registration_id, int32_t executor, uint64_t incarnation,
+                      uint64_t attachment);
   void Report(uint64_t registration_id, const api::Report& report);
   api::Welcome MakeWelcome(uint64_t registration_id);
   // Gives the stream to the process: it ends when the process ends.

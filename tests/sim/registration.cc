@@ -57,7 +57,8 @@ void Registration::SendOn(const Executor& executor, const api::Command& command)
   });
 }
 
-void Registration::Send(int32_t executor, uint64_t incarnation, const api::Command& command) {
+void Registration::Send(int32_t executor, uint64_t incarnation, uint64_t attachment,
+                        const api::Command& command) {
   if (const auto* kill = std::get_if<api::KillExecutor>(&command)) {
     stream_->SendDown(
         [callbacks = callbacks_, epoch = process_->epoch(), executor, incarnation,
@@ -65,7 +66,7 @@ void Registration::Send(int32_t executor, uint64_t incarnation, const api::Comma
     return;
   }
   Executor* const e = FindOrReplace(executor, incarnation);
-  if (e == nullptr || e->gone || e->detached || closed_) return;
+  if (e == nullptr || e->gone || e->detached || e->attachment != attachment || closed_) return;
   if (e->stream != nullptr) return SendOn(*e, command);
   if (e->waiting.empty()) e->deadline = world_->now() + kAttachWait;
   e->waiting.push_back(command);
@@ -76,7 +77,7 @@ void Registration::Kill(int32_t executor, uint64_t incarnation, const std::strin
   if (e == nullptr) return;
   e->gone = true;
   e->waiting.clear();
-  Send(executor, incarnation, api::KillExecutor{reason});
+  Send(executor, incarnation, 0, api::KillExecutor{reason});
 }
 
 void Registration::Close(const absl::Status& why) {
@@ -139,7 +140,7 @@ void Registration::EnforceDeadlines() {
         late->EndFromAbove(WorkerLostError("the daemon has reported that the executor is lost"));
     } else {
       if (e.detached) {
-        process_->DetachExecutor(registration_id_, index, e.incarnation);
+        process_->DetachExecutor(registration_id_, index, e.incarnation, ++e.attachment);
       } else {
         Kill(index, e.incarnation, "killed: it did not connect to the coordinator in time");
       }
@@ -173,7 +174,8 @@ void Registration::Attach(const api::Attachment& attachment, const std::shared_p
     superseded->EndFromAbove(WorkerLostError("the executor has attached with another stream"));
   }
   if (std::exchange(e->detached, false))
-    process_->DetachExecutor(registration_id_, attachment.executor, attachment.incarnation);
+    process_->DetachExecutor(registration_id_, attachment.executor, attachment.incarnation,
+                             ++e->attachment);
   e->stream = stream;
   e->on_command = std::move(on_command);
   e->deadline = absl::InfiniteFuture();

@@ -40,7 +40,8 @@ class Registration : public std::enable_shared_from_this<Registration> {
 
   // ---- The scheduler's link (api::WorkerLink). ----
   void Accept(const std::vector<api::AdoptedExecutor>& adopted);
-  void Send(int32_t executor, uint64_t incarnation, const api::Command& command);
+  void Send(int32_t executor, uint64_t incarnation, uint64_t attachment,
+            const api::Command& command);
   void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number);
   void Close(const absl::Status& why);
 
@@ -60,6 +61,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
     std::shared_ptr<Stream> stream;
     OnCommandFn on_command;
     bool gone = false, detached = false;
+    uint64_t attachment = 0;
     std::deque<api::Command> waiting;
     std::deque<api::Report> held_reports;
     absl::Time deadline = absl::InfiniteFuture();

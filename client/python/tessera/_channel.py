@@ -191,13 +191,11 @@ class Channel:
         the array is lost or deleted, and TICKET_STALE if it would now give a ticket for another
         executor than `used` is for. Asks only briefly."""
         answer = self._ask("ArrayService/CreateReadTickets", array, used.ordinal)
-        if answer is None or len(answer.tickets) != 1:
-            return
-        endpoint = answer.tickets[0].endpoint
-        if endpoint != used.endpoint:
+        now = [t.endpoint for t in answer.tickets if t.ordinal == used.ordinal] if answer else []
+        if now and now[0] != used.endpoint:
             raise errors.UnavailableError(
                 f"array {array}: shard {used.ordinal} is not read from {used.endpoint} any more, "
-                f"but from {endpoint}",
+                f"but from {now[0]}",
                 reason="TICKET_STALE",
             )
 
