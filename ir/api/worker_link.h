@@ -355,7 +355,7 @@ struct ExecutorLost {
 // report on the executor's own stream. It counts even when the daemon's connection has ended
 // before, which by itself proves nothing about the executor.
 struct ExecutorFarewell {
-  std::string reason;  // "its daemon has died"
+  std::string reason;  // "its daemon has ended"
 };
 // A new process serves as the executor of this index.
 struct ExecutorReady {

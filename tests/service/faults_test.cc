@@ -204,7 +204,7 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
   EXPECT_LT(told_after, kToldWithin);
   EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(e.reason(), "WORKER_LOST");
-  EXPECT_THAT(e.what(), AllOf(HasSubstr("worker w1"), HasSubstr("connection ended"),
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("worker w1"), HasSubstr("its daemon has ended"),
                               HasSubstr("(faults_test.cc:")));
   EXPECT_TRUE(Eventually([&] { return HasEnded(executor); }))
       << "the executor of the killed worker lives on";
@@ -218,7 +218,7 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
   // for.
   for (const api::Device& device : cluster_->session()->devices()) {
     EXPECT_EQ(device.healthy, device.worker == "w0") << device.id;
-    EXPECT_THAT(device.reason, HasSubstr(device.healthy ? "" : "connection ended"));
+    EXPECT_THAT(device.reason, HasSubstr(device.healthy ? "" : "its daemon has ended"));
   }
   const Error refusal = ErrorOf([&] { ShortStep(mesh_)(Ramp(mesh_)).value(); });
   EXPECT_EQ(refusal.status().code(), absl::StatusCode::kUnavailable);

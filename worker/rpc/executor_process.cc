@@ -157,7 +157,7 @@ class ExecutorProcess {
   // The daemon's process has ended. Called on a thread of its own, so that a command that hangs
   // does not hold up the end.
   [[noreturn]] void EndWithDaemon() {
-    if (started_) SayFarewell("its daemon has died");
+    if (started_) SayFarewell();
     _exit(1);
   }
 
@@ -180,8 +180,7 @@ class ExecutorProcess {
     if (device_lost_ || drained_) {
       coordinator_stream_->Finish(kLastReportsWait);
     } else {
-      SayFarewell(getppid() == options_.parent ? "its daemon has stopped it"
-                                               : "its daemon has died");
+      SayFarewell();
     }
     return device_lost_ ? kDeviceLostExitStatus : 0;
   }
@@ -206,8 +205,10 @@ class ExecutorProcess {
     executor_options.metrics = metrics_.get();
     return executor_options;
   }
-  void SayFarewell(const std::string& reason) {
-    absl::call_once(farewell_, [&] { coordinator_stream_->SayFarewell(reason, kFarewellWait); });
+  void SayFarewell() {
+    absl::call_once(farewell_, [this] {
+      coordinator_stream_->SayFarewell("its daemon has ended", kFarewellWait);
+    });
   }
   // The daemon always reads. If it is gone, this process ends, too.
   void SendToDaemon(const std::string& message) {
