@@ -237,16 +237,19 @@ bool CoordinatorStream::AcceptCommand(uint64_t stream_number, api::Command& comm
 }
 
 void CoordinatorStream::OnEnd(uint64_t stream_number) {
+  bool is_first = false;  // whether no attempt has failed since the last command
   {
     absl::MutexLock lock(&mu_);
     if (stream_number != last_stream_number_) return;
     link_ = nullptr;
     ledger_.ForgetRequests();
+    is_first = backoff_ == kAttachAgainMin;
     attach_at_ = std::min(attach_at_, SteadyNow() + backoff_);
     backoff_ = std::min(2 * backoff_, kAttachAgainMax);
   }
-  TESSERA_VLOG << "the executor's connection to the coordinator ended; the executor attaches again"
-               << Field("worker", options_.worker) << Field("index", options_.index);
+  if (!is_first) return;
+  TESSERA_LOG(WARNING) << "the executor's connection to the coordinator ended; the executor waits"
+                       << Field("worker", options_.worker) << Field("index", options_.index);
 }
 
 }  // namespace tessera::worker::rpc
