@@ -8,8 +8,7 @@
 // - An array's `unscheduled_readers` and `readers` are ids of operations in Order (order.h) that
 //   have not ended.
 // - While an array is scheduled, written or ready, its holders are processes that are alive or
-// away.
-//   Each of its shards has one.
+//   away, and each of its shards has one.
 #pragma once
 #include <cstdint>
 #include <map>
