@@ -88,6 +88,7 @@ class Stepper {
   void Report(int32_t e, uint64_t incarnation, api::ReportBody body);
   bool AllReady() const;
   bool IsAdopted(const api::ExecutorInfo& info) const;
+  bool IsStale(const api::Welcome& welcome) const;
   void ConnectIfDue();
   void KillDisconnected(int32_t e, std::string reason);
   void EndOutageIfDue();
@@ -239,11 +240,7 @@ void Stepper::StopChild(int32_t e) {
 // know what the executor holds.
 void Stepper::On(const Welcomed& event) {
   if (!event.welcome.ok()) return Emit(CancelLink{});
-  const absl::Time began = event.welcome->state_began == absl::InfiniteFuture()
-                               ? absl::InfinitePast()
-                               : event.welcome->state_began;
-  if (link_.newest_epoch != 0 &&
-      std::pair(began, event.welcome->epoch) < std::pair(link_.newest_began, link_.newest_epoch)) {
+  if (IsStale(*event.welcome)) {
     Emit(RefusedStale{event.welcome->epoch, link_.newest_epoch});
     return Emit(CancelLink{});
   }
@@ -254,7 +251,7 @@ void Stepper::On(const Welcomed& event) {
     Emit(Refused{protocol_status});
     return Emit(CancelLink{});
   }
-  link_.newest_began = began;
+  link_.newest_began = event.welcome->state_began;
   link_.newest_epoch = event.welcome->epoch;
   link_.outage_ends_at = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kRegistered;
@@ -277,6 +274,18 @@ void Stepper::On(const Welcomed& event) {
     if (!same_process) Report(e, info->incarnation, api::ExecutorReady{*info});
   }
   Emit(Registered{});
+}
+
+// Returns whether the welcome comes from an earlier coordinator than the one for which state is
+// kept. If one of the two is too old to say when its state began, it counts as having the same
+// state, so that a coordinator which goes back to an earlier build is not refused.
+bool Stepper::IsStale(const api::Welcome& welcome) const {
+  if (link_.newest_epoch == 0) return false;
+  const absl::Time unknown = absl::InfiniteFuture();
+  if (welcome.state_began == link_.newest_began || welcome.state_began == unknown ||
+      link_.newest_began == unknown)
+    return welcome.epoch < link_.newest_epoch;
+  return welcome.state_began < link_.newest_began;
 }
 
 void Stepper::On(const KillRequested& event) {

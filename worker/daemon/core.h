@@ -131,9 +131,9 @@ struct Connection {
   // last such refusal.
   absl::Duration name_taken_for;
   absl::Time name_taken_at = absl::InfinitePast();
-  // The coordinator for which state is kept: when its own state began, and its epoch, which is 0 if
-  // no state is kept.
-  absl::Time newest_began = absl::InfinitePast();
+  // The coordinator for which state is kept: when its own state began (InfiniteFuture if it is too
+  // old to say), and its epoch, which is 0 if no state is kept.
+  absl::Time newest_began = absl::InfiniteFuture();
   uint64_t newest_epoch = 0;
   absl::Time outage_ends_at = absl::InfiniteFuture();  // when the state is dropped
   absl::Duration heartbeat_interval;

@@ -675,6 +675,26 @@ TEST_F(CoreTest, ACoordinatorThatBeganLaterIsAcceptedAndAdoptsNothing) {
             "killed: the coordinator does not adopt its arrays and operations");
 }
 
+// An upgrade of the coordinator is taken back. The earlier build does not say when its state began.
+TEST_F(CoreTest, ACoordinatorThatDoesNotSayWhenItsStateBeganIsJudgedByItsEpoch) {
+  grace_ = absl::Seconds(60);
+  began_ = absl::FromUnixSeconds(1000);
+  Register();
+  LoseLink();
+  AwaitConnect();
+  api::Welcome older_build;
+  older_build.epoch = kEpoch - 1;
+  older_build.adopted = {{0, Incarnation()}};
+  Do(Welcomed{older_build});
+  EXPECT_TRUE(Did<RefusedStale>());
+  Do(LinkEnded{absl::CancelledError("cancelled")});
+  AwaitConnect();
+  older_build.epoch = kEpoch + 1;
+  Do(Welcomed{older_build});
+  EXPECT_TRUE(Did<Registered>());
+  EXPECT_FALSE(Did<KillChild>());
+}
+
 TEST_F(CoreTest, AStopInAnOutageEndsTheProcesses) {
   grace_ = absl::Seconds(60);
   Register();
