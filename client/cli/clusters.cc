@@ -18,8 +18,9 @@ Style StyleOf(const std::string& state) {
   return state == "LOST" ? Style::kRed : Style::kYellow;
 }
 
-// Lists the devices. A device that is not healthy is shown with the reason, and as "not ready" if
-// its executor still runs and does not answer. A healthy device may still be cordoned.
+// Lists the devices. A device that is not healthy is shown with the reason: as "away" if its
+// executor may come back with its arrays, as "not ready" if its executor runs and does not answer,
+// and otherwise as "lost". A healthy device may still be cordoned.
 absl::Status Devices(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.ListAll("ClusterService/ListDevices", {}, "devices"));
@@ -30,7 +31,9 @@ absl::Status Devices(Context& context, const Arguments&) {
       const bool is_healthy = FlagOf(d, "healthy"), cordoned = FlagOf(d, "cordoned");
       num_healthy += is_healthy ? 1 : 0;
       const std::string reason = TextOf(d, "reason");
-      const char* unhealthy_word = FlagOf(d, "unresponsive") ? "not ready" : "lost";
+      const char* unhealthy_word = FlagOf(d, "away")           ? "away"
+                                   : FlagOf(d, "unresponsive") ? "not ready"
+                                                               : "lost";
       const std::string state =
           !is_healthy ? absl::StrCat(unhealthy_word, reason.empty() ? "" : ": ", reason)
           : cordoned  ? "cordoned"

@@ -60,7 +60,7 @@ struct Config {
   absl::Duration file_deadline = absl::Hours(1);
   absl::Duration cancel_grace = absl::Seconds(2);  // time for executors to leave an ended operation
   // An executor that has not answered its worker for this long counts as unresponsive.
-  absl::Duration unresponsive = absl::Seconds(3);
+  absl::Duration unresponsive = absl::Milliseconds(1'500);
   bool tenant_folders = true;  // whether each tenant's files are in a directory of its name
   std::string ticket_key;
   std::string communicator_secret;

@@ -30,8 +30,8 @@ class SuspicionTest(unittest.TestCase):
     def test_evidence_names_the_suspect_and_a_reason(self):
         self.assertEqual(evidence(AWAY, "w1"), ["it was silent for 1.5s"])
         self.assertEqual(evidence(AWAY, "w1/0"), ["it was silent for 1.5s"])
-        own = 'executor away executor=w1/0 why="it has not answered its worker for 3s" host=h'
-        self.assertEqual(evidence(own, "w1/0"), ["it has not answered its worker for 3s"])
+        own = 'executor away executor=w1/0 why="it has not answered its worker for 1.5s" host=h'
+        self.assertEqual(evidence(own, "w1/0"), ["it has not answered its worker for 1.5s"])
         self.assertEqual(evidence("executor away why=silent executor=w1/0", "w1"), ["silent"])
         for line, suspect in ((AWAY, "w0"), (AWAY, "w11"), (AWAY.replace("w1", "w11"), "w1"),
                               (AWAY.partition(" why")[0], "w1"), (AWAY.replace("away", "lost"), "w1"),
