@@ -1,7 +1,8 @@
 // A session: the connection of this process to a cluster, and the cache of its executables.
 //
 // Thread-safe. Arrays keep their session alive; it closes with its last reference. The default
-// session is connected to the cluster at TESSERA_ADDRESS, or else to an embedded one.
+// session is connected to the cluster at TESSERA_ADDRESS, or else to an embedded one. In the first
+// case TESSERA_RECONNECT sets ConnectOptions::reconnect, in seconds.
 #pragma once
 #include <algorithm>
 #include <atomic>

@@ -14,6 +14,7 @@
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "embed/testing/forwarding_service.h"
 
 namespace tessera {
 namespace {
@@ -24,9 +25,9 @@ using ::testing::HasSubstr;
 
 // Gives out ids of its own for executables, and refuses runs of those that it has forgotten. Used
 // by one thread.
-class ForgetfulService final : public api::Service {
+class ForgetfulService final : public testing::ForwardingService {
  public:
-  explicit ForgetfulService(std::shared_ptr<api::Service> real) : real_(std::move(real)) {}
+  using ForwardingService::ForwardingService;
 
   // Forgets the executables that exist. With `again`, later ones are forgotten as soon as they are
   // made.
@@ -37,7 +38,6 @@ class ForgetfulService final : public api::Service {
   void RefuseToCompile(absl::Status why) { refusal_ = std::move(why); }
   int num_compiled() const { return num_compiled_; }
 
-  absl::StatusOr<std::vector<api::Device>> ListDevices() override { return real_->ListDevices(); }
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
     TESSERA_RETURN_IF_ERROR(refusal_);
     TESSERA_ASSIGN_OR_RETURN(api::CompileReply reply, real_->Compile(request));
@@ -55,49 +55,10 @@ class ForgetfulService final : public api::Service {
     real.executable = found->second;
     return real_->Execute(real);
   }
-  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement,
-                               absl::Duration timeout) override {
-    return real_->Put(value, placement, timeout);
-  }
-  absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
-    return real_->Get(array, timeout);
-  }
-  absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override {
-    return real_->GetShard(array, ordinal, timeout);
-  }
-  absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override {
-    return real_->Describe(array);
-  }
-  absl::StatusOr<api::PendingArrays> Reshard(uint64_t array,
-                                             const api::Placement& placement) override {
-    return real_->Reshard(array, placement);
-  }
-  absl::StatusOr<uint64_t> Save(const std::string& path,
-                                const std::vector<api::ArrayToSave>& arrays,
-                                bool overwrite) override {
-    return real_->Save(path, arrays, overwrite);
-  }
-  absl::StatusOr<api::PendingArrays> Load(const std::string& path,
-                                          const std::vector<api::ArrayToLoad>& arrays) override {
-    return real_->Load(path, arrays);
-  }
-  absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {
-    return real_->DescribeFile(path);
-  }
-  absl::Status Delete(absl::Span<const uint64_t> arrays) override { return real_->Delete(arrays); }
-  absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override {
-    return real_->GetOperation(operation);
-  }
-  absl::StatusOr<api::Operation> WaitOperation(uint64_t operation,
-                                               absl::Duration timeout) override {
-    return real_->WaitOperation(operation, timeout);
-  }
-  absl::Status Cancel(uint64_t operation) override { return real_->Cancel(operation); }
 
  private:
   static constexpr uint64_t kFirstId = 1'000'000;
 
-  const std::shared_ptr<api::Service> real_;
   std::map<uint64_t, uint64_t> known_;  // executables of the real service, by our ids
   int num_compiled_ = 0;
   bool forgets_at_once_ = false;

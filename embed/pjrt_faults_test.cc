@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "client/pjrt/client.h"
 #include "client/session.h"
+#include "embed/testing/forwarding_service.h"
 #include "embed/testing/pjrt_framework.h"
 #include "gmock/gmock.h"
 
@@ -39,9 +40,9 @@ enum class Fault {
 };
 
 // A service that fails at the call with a given number, in one of these ways.
-class FaultyService final : public api::Service {
+class FaultyService final : public testing::ForwardingService {
  public:
-  explicit FaultyService(std::shared_ptr<api::Service> real) : real_(std::move(real)) {}
+  using ForwardingService::ForwardingService;
 
   void FailAt(int call, Fault fault, ErrorKind kind) {
     fault_ = fault;
@@ -53,7 +54,6 @@ class FaultyService final : public api::Service {
   int num_calls() const { return num_calls_; }
   bool has_failed() const { return num_calls_ > fail_at_; }
 
-  absl::StatusOr<std::vector<api::Device>> ListDevices() override { return real_->ListDevices(); }
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
     TESSERA_RETURN_IF_ERROR(NextCall());
     absl::StatusOr<api::CompileReply> reply = real_->Compile(request);
@@ -100,19 +100,6 @@ class FaultyService final : public api::Service {
     TESSERA_RETURN_IF_ERROR(next);
     return real_->Reshard(array, placement);
   }
-  absl::StatusOr<uint64_t> Save(const std::string& path,
-                                const std::vector<api::ArrayToSave>& arrays,
-                                bool overwrite) override {
-    return real_->Save(path, arrays, overwrite);
-  }
-  absl::StatusOr<api::PendingArrays> Load(const std::string& path,
-                                          const std::vector<api::ArrayToLoad>& arrays) override {
-    return real_->Load(path, arrays);
-  }
-  absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {
-    return real_->DescribeFile(path);
-  }
-  absl::Status Delete(absl::Span<const uint64_t> arrays) override { return real_->Delete(arrays); }
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override {
     TESSERA_RETURN_IF_ERROR(NextCallOn(operation));
     return real_->GetOperation(operation);
@@ -122,7 +109,6 @@ class FaultyService final : public api::Service {
     TESSERA_RETURN_IF_ERROR(NextCallOn(operation));
     return real_->WaitOperation(operation, timeout);
   }
-  absl::Status Cancel(uint64_t operation) override { return real_->Cancel(operation); }
 
  private:
   // The ids from this one on are fake: they are given to arrays and operations of calls that were
@@ -141,7 +127,6 @@ class FaultyService final : public api::Service {
   }
   absl::Status NextCallOn(uint64_t id) { return id >= kFirstFakeId ? Error() : NextCall(); }
 
-  const std::shared_ptr<api::Service> real_;
   std::atomic<int> num_calls_ = 0, fail_at_ = std::numeric_limits<int>::max();
   std::atomic<Fault> fault_ = Fault::kOnce;
   std::atomic<ErrorKind> kind_ = ErrorKind::kUnreachable;

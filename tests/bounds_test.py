@@ -125,6 +125,8 @@ GOES_ON = [
      "the executor's process is killed and another one started"),
     ("the peers of a collective", "collective_timeout_ms",
      "the collective fails with `COLLECTIVE_TIMEOUT` at every executor that waits"),
+    ("a launch on its way from the coordinator to a peer of a collective", "launch_patience",
+     "the collective fails with `COLLECTIVE_TIMEOUT`, after `collective_timeout_ms` more"),
     ("the report of the first failure, once an executor has blamed a peer", "verdict_wait",
      "the operation ends with the earliest failure that is known"),
     ("the end of work on files", "file_deadline", "the operation ends with `DEADLINE_EXCEEDED`"),
@@ -169,6 +171,7 @@ GOES_ON = [
 # Bounds that no option sets: the file, and the declaration in it whose value the page shows.
 FIXED = {
     "recovery_wait": ("server/scheduler/config.h", "absl::Duration recovery_wait"),
+    "launch_patience": ("worker/runtime/communicator.h", "absl::Duration kLaunchPatience"),
     "verdict_wait": ("server/scheduler/config.h", "absl::Duration verdict_wait"),
     "file_deadline": ("server/scheduler/config.h", "absl::Duration file_deadline"),
     "inquiry_wait": ("server/rpc/inquiries.h", "absl::Duration kInquiryWaitMax"),

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
@@ -128,6 +129,21 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
   }
 }
 
+// Reads the options of the default session that only the environment can set.
+ConnectOptions OptionsOfEnvironment(const Site& site) {
+  ConnectOptions options;
+  const char* const text = std::getenv("TESSERA_RECONNECT");
+  if (text == nullptr || *text == '\0') return options;
+  constexpr int kSecondsMax = 86'400;
+  int seconds = 0;
+  if (!absl::SimpleAtoi(text, &seconds) || seconds < 0 || seconds > kSecondsMax) {
+    internal::ThrowError(ErrorKind::kValueError, site, "TESSERA_RECONNECT: expected a number of ",
+                         "seconds from 0 to ", kSecondsMax, ", got '", text, "'");
+  }
+  options.reconnect = absl::Seconds(seconds);
+  return options;
+}
+
 }  // namespace
 
 std::shared_ptr<Session> Session::FromService(std::shared_ptr<api::Service> service) {
@@ -176,7 +192,8 @@ std::shared_ptr<Session> Session::Default(Site site) {
   std::shared_ptr<Session>& slot = DefaultSession();
   if (!slot) {
     const char* address = std::getenv("TESSERA_ADDRESS");
-    slot = address && *address ? Connect(address, {}, site) : Embedded({}, site);
+    slot = address && *address ? Connect(address, OptionsOfEnvironment(site), site)
+                               : Embedded({}, site);
   }
   return slot;
 }

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "client/session.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera {
@@ -46,6 +50,20 @@ TEST(TraceTest, LiteralsTakeTheDTypeOfTheArray) {
                 .fn()
                 ->result_types()[0],
             ir::MakeType(kF64, {2}));
+}
+
+TEST(DefaultSession, RefusesATimeThatIsNoNumber) {
+  setenv("TESSERA_ADDRESS", "127.0.0.1:1", /*overwrite=*/1);
+  for (const char* const text : {"soon", "-1", "86401", "1.5"}) {
+    setenv("TESSERA_RECONNECT", text, /*overwrite=*/1);
+    const Error e = ErrorOf([] { Session::Default(); });
+    EXPECT_EQ(e.kind(), ErrorKind::kValueError) << e.what();
+    EXPECT_THAT(e.what(), HasSubstr(absl::StrCat("TESSERA_RECONNECT: expected a number of seconds "
+                                                 "from 0 to 86400, got '",
+                                                 text, "'")));
+  }
+  unsetenv("TESSERA_RECONNECT");
+  unsetenv("TESSERA_ADDRESS");
 }
 
 TEST(TraceTest, UserErrorsNameTheirLine) {

@@ -17,7 +17,7 @@ for place in filter(None, _places):
     if (pathlib.Path(place) / "tessera/_proto.binpb").exists():
         sys.path.insert(0, str(place))
         break
-for name in ("TESSERA_ADDRESS", "TESSERA_CA_FILE", "TESSERA_TOKEN"):
+for name in ("TESSERA_ADDRESS", "TESSERA_CA_FILE", "TESSERA_TOKEN", "TESSERA_RECONNECT"):
     os.environ.pop(name, None)
 
 import daemons  # noqa: E402

@@ -547,9 +547,25 @@ def test_a_wait_at_the_server_is_no_outage(monkeypatch):
             assert client.operation(7).wait(timeout=2).state == "DONE"
 
 
-def test_calls_look_for_a_coordinator_for_thirty_seconds():
-    import inspect
-    assert inspect.signature(tessera.connect).parameters["reconnect"].default == 30
+def test_calls_look_for_a_coordinator_for_thirty_seconds(monkeypatch):
+    made = []
+    connection = tessera._client.Connection
+
+    def note(*args, reconnect, **more):
+        made.append(reconnect)
+        return connection(*args, reconnect=reconnect, **more)
+
+    monkeypatch.setattr(tessera._client, "Connection", note)
+    monkeypatch.delenv("TESSERA_RECONNECT", raising=False)
+    with FakeServer({}) as server:
+        tessera.connect(server.address, lease=None).close()
+        monkeypatch.setenv("TESSERA_RECONNECT", "95")
+        tessera.connect(server.address, lease=None).close()
+        tessera.connect(server.address, lease=None, reconnect=2).close()
+        monkeypatch.setenv("TESSERA_RECONNECT", "soon")
+        with pytest.raises(ValueError, match="TESSERA_RECONNECT: .* got 'soon'"):
+            tessera.connect(server.address, lease=None)
+    assert made == [30, 95, 2]
 
 
 def test_nobody_listens():

@@ -7,6 +7,7 @@ import unittest
 
 import daemons
 import json_client
+from promised_faults.harness import tessera
 
 API = "tessera.v1."
 SPEC = {"dtype": "f32", "shape": ["2"],
@@ -105,6 +106,9 @@ class LivesTest(unittest.TestCase):
             self.assertEqual(worker["executorsNotAdopted"], "1")
             self.assertFalse(set(before[0] + before[1]) &
                              set(cluster.executor_pids(0) + cluster.executor_pids(1)))
+            self.assertRegex(tessera(cluster, "doctor"),
+                             r"state .*executors of these workers held arrays that the coordinator "
+                             r"does not know, and were replaced: w0 \(1\), w1 \(1\)")
             logs = cluster.logs()
             self.assertEqual(logs.count("executors not adopted"), 2)
             self.assertNotIn("refused a coordinator", logs)

@@ -85,17 +85,28 @@ def link_is_held(scene):
         scene.link.let_through()
 
 
+@contextlib.contextmanager
+def worker_link_is_held(scene):
+    scene.worker_link.hold()
+    try:
+        yield
+    finally:
+        scene.worker_link.let_through()
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """Something that stands still for `seconds`.
 
     fault      Returns the context in which it stands still.
     across     Whether the trainings run on both workers. Otherwise they run on w0, because a member
-               that is missing from a collective ends it after `collective_timeout_ms`.
+               that has a launch and is missing from its collective ends it after
+               `collective_timeout_ms`.
     suspect    Who is away, says the coordinator's log. "" if the coordinator cannot see it.
     undisturbed  Whether the trainings go on during the fault.
     link       Whether the clients reach the coordinator through a proxy. A run of theirs then waits
                for its argument during the fault, and must not end.
+    worker_link  Whether w1 reaches the coordinator through a proxy.
     contained  Whether the daemons are in containers.
     """
 
@@ -107,6 +118,7 @@ class Case:
     suspect: str = ""
     undisturbed: bool = False
     link: bool = False
+    worker_link: bool = False
     contained: bool = False
 
 
@@ -128,6 +140,8 @@ def _cases():
     add("docker pause of a worker", (25,), worker_is_paused, suspect="w0", contained=True)
     add("clients' link refused", (3, 12, 25), link_is_refused, link=True)
     add("clients' link silent", (3, 12, 25), link_is_held, link=True)
+    add("a worker's link silent", (12, 30), worker_link_is_held, across=True, suspect="w1",
+        worker_link=True)
     return tuple(cases)
 
 

@@ -44,7 +44,8 @@ def compare(losses, undisturbed):
 
 
 class Training:
-    """A training on `devices` of the cluster at `address`.
+    """A training on `devices` of the cluster at `address`, whose calls wait for a coordinator that is
+    away for `reconnect` seconds.
 
     losses  The losses so far, as exact texts.
     crash   What ended the training early, or "".
@@ -52,8 +53,8 @@ class Training:
 
     name = None
 
-    def __init__(self, address, devices):
-        self.address, self.devices = address, list(devices)
+    def __init__(self, address, devices, reconnect):
+        self.address, self.devices, self.reconnect = address, list(devices), reconnect
         self.losses, self.crash = [], ""
 
     def go_on(self, steps, patience):
@@ -80,8 +81,8 @@ class SdkTraining(Training):
 
     name = "the training in C++"
 
-    def __init__(self, address, devices):
-        super().__init__(address, devices)
+    def __init__(self, address, devices, reconnect):
+        super().__init__(address, devices, reconnect)
         self.errors = tempfile.TemporaryFile()
         self.process = self.start()
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -94,7 +95,8 @@ class SdkTraining(Training):
         command = daemons.dying_with_us([program, "train", ",".join(map(str, self.devices)), *more])
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                 stderr=stderr or self.errors,
-                                env=environment(TESSERA_ADDRESS=self.address))
+                                env=environment(TESSERA_ADDRESS=self.address,
+                                                TESSERA_RECONNECT=str(self.reconnect)))
 
     def read(self):
         for line in self.process.stdout:
@@ -135,8 +137,8 @@ class PythonTraining(Training):
 
     name = "the training in Python"
 
-    def __init__(self, address, devices):
-        super().__init__(address, devices)
+    def __init__(self, address, devices, reconnect):
+        super().__init__(address, devices, reconnect)
         self.library = python_client()
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -146,7 +148,7 @@ class PythonTraining(Training):
         """Yields the loss of one step after the other."""
         places = len(self.devices)
         numbers = np.sin(np.arange(65 * 16, dtype=np.float64)).astype(np.float32)
-        with self.library.connect(self.address) as client:
+        with self.library.connect(self.address, reconnect=self.reconnect) as client:
             mesh = self.library.Mesh({"x": places}, self.devices)
             step = client.compile(STEP.replace("N", str(places)), mesh=mesh)
             x = client.put(numbers[:64 * 16].reshape(64, 16), mesh, self.library.P("x"))

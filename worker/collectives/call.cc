@@ -173,7 +173,7 @@ std::string DescribeRank(const CommunicatorConfig& config, int rank) {
 }
 
 absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,
-                          absl::Span<const MissingRank> missing) {
+                          absl::Span<const MissingRank> missing, absl::Duration waited) {
   const std::string who =
       absl::StrJoin(missing, "; ", [&config](std::string* out, const MissingRank& m) {
         absl::StrAppend(out, DescribeRank(config, m.rank), ": ", m.phase);
@@ -181,7 +181,10 @@ absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,
   return MakeError(
       ErrorKind::kCollectiveTimeout,
       absl::StrCat(call.key.op, ": ", missing.size(), " of ", call.group.size(),
-                   " members missing after ", absl::FormatDuration(config.timeout),
+                   " members missing after ", absl::FormatDuration(waited),
+                   waited > config.timeout
+                       ? " (an executor had not received the launch from the coordinator)"
+                       : "",
                    ", seen from rank ", call.rank, ": ", who, " [", Context(call), "]"));
 }
 

@@ -72,8 +72,10 @@ struct MissingRank {
   std::string phase;  // "not entered", "not connected" or "stalled: 5 of 9 bytes received"
 };
 
+// The error of a call that has waited for `waited`. If that is longer than the timeout, a peer had
+// not received the launch.
 absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,
-                          absl::Span<const MissingRank> missing);
+                          absl::Span<const MissingRank> missing, absl::Duration waited);
 absl::Status PeerLostError(const CommunicatorConfig& config, const Call& call, int rank,
                            const std::string& reason);
 absl::Status MismatchError(const CommunicatorConfig& config, const Call& call, int other_rank,

@@ -22,6 +22,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,6 +57,12 @@ struct CommunicatorConfig {
   // Either all executors have a TLS identity or none has.
   std::shared_ptr<const TlsContext> tls;
   absl::Duration timeout;  // bounds each call, and each attempt to open a connection
+  // Returns whether this executor has received a launch. Executors whose calls wait for this one
+  // ask. Thread-safe; null if this executor need not say.
+  std::function<bool(uint64_t launch)> has_launch;
+  // How long after `timeout` a call may go on while an executor says that it has not received the
+  // call's launch. The coordinator or its link may stand still, which is no fault of a member.
+  absl::Duration launch_patience;
 };
 
 // Identifies a call. The members of a group agree on `launch` and `op_sequence`. The id of a launch
@@ -102,6 +109,8 @@ struct Call {
   absl::Span<const PermutePair> pairs = {};
   // The bound of this call, if it is less than CommunicatorConfig::timeout.
   absl::Duration timeout = absl::InfiniteDuration();
+  // Whether CommunicatorConfig::launch_patience applies.
+  bool awaits_launch = true;
 };
 
 class Collectives {

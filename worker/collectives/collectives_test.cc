@@ -287,6 +287,113 @@ TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsNamedWithTheReason) {
   EXPECT_THAT(Text(status), ::testing::HasSubstr("not connected (no connection: "));
 }
 
+// Two executors of two ranks each, of which the second one may not have received a launch.
+class LaunchThatIsLate : public ::testing::TestWithParam<size_t> {
+ protected:
+  static constexpr absl::Duration kTimeout = absl::Milliseconds(400);
+
+  // `has_launch` is the second executor's. The number of the first one's questions is counted.
+  void Start(absl::Duration patience, std::function<bool()> has_launch) {
+    cluster_.config.launch_patience = patience;
+    cluster_.Start(0);
+    CommunicatorConfig second = cluster_.ConfigOf(1);
+    second.has_launch = [this, has_launch = std::move(has_launch)](uint64_t launch) {
+      EXPECT_EQ(launch, 7u);
+      absl::MutexLock lock(&mu_);
+      ++num_questions_;
+      return has_launch();
+    };
+    cluster_.Start(1, second);
+  }
+  // Sums GetParam() numbers.
+  absl::Status Sum(int rank, uint32_t op) {
+    const CallKey key = {/*launch=*/7, op, "psum at model.cc:41", "train_step"};
+    const int group[] = {0, 1, 2, 3};
+    const std::vector<float> in(GetParam(), 1);
+    std::vector<float> out(GetParam());
+    const absl::Status status = cluster_.of(rank).Run({.kind = ir::CollectiveKind::kAllReduce,
+                                                       .rank = rank,
+                                                       .group = group,
+                                                       .key = key,
+                                                       .in = BytesOf(in),
+                                                       .out = MutableBytesOf(out),
+                                                       .reduce = ir::ReduceKind::kSum,
+                                                       .dtype = ir::DType::kF32});
+    if (status.ok()) EXPECT_THAT(out, ::testing::Each(4));
+    return status;
+  }
+  // Runs Sum on both ranks of the first executor.
+  std::vector<absl::Status> SumEarly(uint32_t op) {
+    return cluster_.Run({0, 1}, [&](int rank) { return Sum(rank, op); });
+  }
+  void AwaitQuestions(int count) {
+    absl::MutexLock lock(&mu_);
+    const auto asked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_questions_ >= count; };
+    mu_.Await(absl::Condition(&asked));
+  }
+
+  std::atomic<bool> received_{false};
+  absl::Mutex mu_;
+  int num_questions_ ABSL_GUARDED_BY(mu_) = 0;
+  TestCluster cluster_{2, 2, kTimeout};
+};
+
+TEST_P(LaunchThatIsLate, IsAwaited) {
+  Start(absl::Minutes(5), [this] { return received_.load(); });
+  std::thread early([&] {
+    for (const uint32_t op : {0, 1})
+      for (const absl::Status& status : SumEarly(op)) EXPECT_TRUE(status.ok()) << status;
+  });
+  // Both ranks ask after half of the timeout, and then after each quarter.
+  AwaitQuestions(24);
+  received_ = true;
+  for (const uint32_t op : {0, 1}) {
+    for (const absl::Status& status :
+         cluster_.Run({2, 3}, [&](int rank) { return Sum(rank, op); })) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+  early.join();
+}
+
+TEST_P(LaunchThatIsLate, IsNotAwaitedByACallThatDoesNotWantTo) {
+  Start(absl::Minutes(5), [] { return false; });
+  const CallKey key = {/*launch=*/7, 0, "psum at model.cc:41", "train_step"};
+  const int group[] = {0, 2};
+  const absl::Status status = cluster_.of(0).Run({.kind = ir::CollectiveKind::kBarrier,
+                                                  .rank = 0,
+                                                  .group = group,
+                                                  .key = key,
+                                                  .awaits_launch = false});
+  EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+}
+
+TEST_P(LaunchThatIsLate, IsNotAwaitedForEver) {
+  Start(absl::Seconds(1), [] { return false; });
+  for (const absl::Status& status : SumEarly(0)) {
+    EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+    EXPECT_THAT(
+        std::string(status.message()),
+        ::testing::ContainsRegex("2 of 4 members missing after 1.4s .an executor had not received "
+                                 "the launch from the coordinator., seen from rank [01]: rank 2"));
+  }
+}
+
+TEST_P(LaunchThatIsLate, IsNotAwaitedOnceItWasReceived) {
+  // The second executor receives the launch and does not come.
+  Start(absl::Minutes(5), [] { return true; });
+  for (const absl::Status& status : SumEarly(0)) {
+    EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::ContainsRegex(
+                    "2 of 4 members missing after 400ms, seen from rank [01]: rank 2"));
+  }
+  AwaitQuestions(1);
+}
+
+// A block that goes through the leaders, and a large all-reduce in chunks.
+INSTANTIATE_TEST_SUITE_P(Sizes, LaunchThatIsLate, ::testing::Values(3, 100'000));
+
 // The kernel accepts connections for a paused executor, which sends no welcome until it goes on.
 TEST(TcpCollectives, AnExecutorThatIsPausedBeforeItsWelcomeIsNotLost) {
   for (const bool tls : {false, true}) {

@@ -20,6 +20,17 @@ class Deadline {
   }
   bool Passed() const { return std::chrono::steady_clock::now() >= at_; }
 
+  friend bool operator<(const Deadline& a, const Deadline& b) { return a.at_ < b.at_; }
+  // Returns the deadline that is later by `by`, which may be negative.
+  friend Deadline operator+(Deadline deadline, absl::Duration by) {
+    deadline.at_ +=
+        absl::ToChronoNanoseconds(std::clamp(by, -absl::Hours(24 * 365), absl::Hours(24 * 365)));
+    return deadline;
+  }
+  friend absl::Duration operator-(const Deadline& a, const Deadline& b) {
+    return absl::FromChrono(a.at_ - b.at_);
+  }
+
   // Returns the time left, for poll(2). It is rounded up, so that the deadline has passed when a
   // poll(2) of this length times out.
   int PollMillis() const {

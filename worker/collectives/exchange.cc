@@ -9,9 +9,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/collectives/receive.h"
 
 namespace tessera::worker {
 namespace {
@@ -51,6 +53,41 @@ struct InterProcExchange::Transfer {
   bool receiving() const { return receives && !(began_receiving && bytes_received == in.size()); }
 };
 
+// A call ends at its deadline. The timeout starts anew when a peer says that it has not received
+// the call's launch, because the members may then be late only because the coordinator or its link
+// stood still. The questions begin after half of the timeout, so that answers are there at the
+// deadline.
+class InterProcExchange::Wait {
+ public:
+  Wait(const CommunicatorConfig& config, const Call& call, const Deadline& deadline)
+      : timeout_(config.timeout),
+        first_(deadline),
+        limit_(deadline + config.launch_patience),
+        deadline_(deadline),
+        next_question_(call.awaits_launch && config.launch_patience > absl::ZeroDuration()
+                           ? deadline + -timeout_ / 2
+                           : Deadline(absl::InfiniteDuration())) {}
+
+  const Deadline& deadline() const { return deadline_; }
+  // The time of the next question, or the deadline if that is earlier.
+  Deadline next() const { return std::min(deadline_, next_question_); }
+  // Returns whether to ask now. The next question is then due later.
+  bool TakeQuestion() {
+    if (!next_question_.Passed()) return false;
+    next_question_ = Deadline(timeout_ / 4);
+    return true;
+  }
+  // Call when a peer has said that it has not received the launch.
+  void Prolong() { deadline_ = std::max(deadline_, std::min(limit_, Deadline(timeout_))); }
+  // How long the call waits in all, from its beginning to its deadline.
+  absl::Duration length() const { return timeout_ + (deadline_ - first_); }
+
+ private:
+  const absl::Duration timeout_;
+  const Deadline first_, limit_;
+  Deadline deadline_, next_question_;
+};
+
 InterProcExchange::InterProcExchange(const CommunicatorConfig* config, const FailureLatch* failure,
                                      std::vector<Mailbox*> mailboxes, TcpLinks* links,
                                      LocalRendezvous* rendezvous)
@@ -67,12 +104,13 @@ InterProcExchange::InterProcExchange(const CommunicatorConfig* config, const Fai
 }
 
 absl::Status InterProcExchange::Run(const CheckedCall& call, const Deadline& deadline) {
+  Wait wait(*config_, call, deadline);
   const bool small = call.in.size() < kSmallBytes;
   if (small && !call.layout.in_each && call.layout.sources.empty()) {
-    return RunThroughLeaders(call, deadline);
+    return RunThroughLeaders(call, &wait);
   }
-  return call.kind == ir::CollectiveKind::kAllReduce ? AllReduceInChunks(call, deadline)
-                                                     : RunDirect(call, deadline);
+  return call.kind == ir::CollectiveKind::kAllReduce ? AllReduceInChunks(call, &wait)
+                                                     : RunDirect(call, &wait);
 }
 
 // The remaining work of a rank for a call whose blocks are sent once per executor.
@@ -102,11 +140,10 @@ InterProcExchange::PendingBlocks InterProcExchange::PendingOf(const CheckedCall&
   return pending;
 }
 
-absl::Status InterProcExchange::RunThroughLeaders(const CheckedCall& call,
-                                                  const Deadline& deadline) {
+absl::Status InterProcExchange::RunThroughLeaders(const CheckedCall& call, Wait* wait) {
   LocalRendezvous::MeetingRef meeting;
   TESSERA_RETURN_IF_ERROR(rendezvous_->Arrive(call, &meeting));
-  const absl::Status status = AwaitBlocks(call, *meeting, deadline);
+  const absl::Status status = AwaitBlocks(call, *meeting, wait);
   if (!status.ok() && rendezvous_->Leave(*meeting)) return status;
   rendezvous_->Work(*meeting);
   return absl::OkStatus();
@@ -117,8 +154,7 @@ absl::Status InterProcExchange::RunThroughLeaders(const CheckedCall& call,
 // thread sends and receives by turns and blocks only when neither made progress. The rank that
 // finishes last wakes the other local ranks, which wait on their mailboxes and not on the meeting.
 absl::Status InterProcExchange::AwaitBlocks(const CheckedCall& call,
-                                            LocalRendezvous::Meeting& meeting,
-                                            const Deadline& deadline) {
+                                            LocalRendezvous::Meeting& meeting, Wait* wait) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   PendingBlocks pending = PendingOf(call);
   bool finished = false;
@@ -129,7 +165,8 @@ absl::Status InterProcExchange::AwaitBlocks(const CheckedCall& call,
     if (LocalRendezvous::IsReady(meeting)) return absl::OkStatus();
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     bool progress = false;
-    TESSERA_RETURN_IF_ERROR(SendAndReceiveBlocks(call, meeting, deadline, &pending, &progress));
+    TESSERA_RETURN_IF_ERROR(
+        SendAndReceiveBlocks(call, meeting, wait->deadline(), &pending, &progress));
     if (!finished && pending.unsent.empty() && pending.awaited.empty()) {
       finished = true;
       if (!rendezvous_->Finish(meeting, call.position)) continue;
@@ -137,13 +174,26 @@ absl::Status InterProcExchange::AwaitBlocks(const CheckedCall& call,
         if (IsLocal(rank) && rank != call.rank) mailboxes_[rank]->Wake();
       }
     } else if (!progress) {
-      const bool timed_out = deadline.Passed();
-      if (timed_out || AnyIsDown(pending.remote_leaders)) {
-        TESSERA_RETURN_IF_ERROR(MissingError(call, meeting, pending, timed_out));
+      if (wait->deadline().Passed() || AnyIsDown(pending.remote_leaders)) {
+        TESSERA_RETURN_IF_ERROR(MissingError(call, meeting, pending, *wait));
       }
-      mailbox.AwaitChange(seen, deadline);
+      AwaitChange(call, pending.remote_leaders, seen, wait);
     }
   }
+}
+
+void InterProcExchange::AwaitChange(const CheckedCall& call, absl::Span<const int> missing,
+                                    uint64_t seen, Wait* wait) {
+  Mailbox& mailbox = *mailboxes_[call.rank];
+  if (mailbox.TakeNotReceived(call.key.launch)) wait->Prolong();
+  if (wait->TakeQuestion()) {
+    for (const int rank : missing) {
+      if (!IsLocal(rank))
+        links_->SendIfRoom(
+            LaunchQueryFrame(*config_, LaunchQuery::kAsk, call.key.launch, call.rank, rank));
+    }
+  }
+  mailbox.AwaitChange(seen, wait->next());
 }
 
 // Sends and receives as many blocks as possible without waiting. Each block is one frame, because
@@ -189,7 +239,8 @@ bool InterProcExchange::AnyIsDown(absl::Span<const int> ranks) const {
 // has not passed and no peer is lost.
 absl::Status InterProcExchange::MissingError(const CheckedCall& call,
                                              const LocalRendezvous::Meeting& meeting,
-                                             const PendingBlocks& pending, bool timed_out) const {
+                                             const PendingBlocks& pending, const Wait& wait) const {
+  const bool timed_out = wait.deadline().Passed();
   Mailbox& mailbox = *mailboxes_[pending.local_leader];
   std::string reason;
   const auto lost_error = [&](int rank) -> absl::Status {
@@ -225,7 +276,7 @@ absl::Status InterProcExchange::MissingError(const CheckedCall& call,
                      : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
   }
   if (!timed_out || missing.empty()) return absl::OkStatus();
-  return TimeoutError(*config_, call, missing);
+  return TimeoutError(*config_, call, missing, wait.length());
 }
 
 absl::Span<std::byte> InterProcExchange::ScratchOf(const Call& call, size_t bytes) {
@@ -239,7 +290,7 @@ absl::Span<std::byte> InterProcExchange::ScratchOf(const Call& call, size_t byte
 // For a reduction all inputs are received into scratch memory before any is combined, because the
 // result must be combined in group order, whatever the order of arrival. The block that a rank
 // keeps for itself is copied without a transfer.
-absl::Status InterProcExchange::RunDirect(const CheckedCall& call, const Deadline& deadline) {
+absl::Status InterProcExchange::RunDirect(const CheckedCall& call, Wait* wait) {
   const Layout& layout = call.layout;
   const size_t block_bytes = layout.block_bytes;
   const int n = static_cast<int>(call.group.size()), me = call.position;
@@ -262,7 +313,7 @@ absl::Status InterProcExchange::RunDirect(const CheckedCall& call, const Deadlin
                       : call.out.subspan(layout.OutOffset(i), block_bytes);
     if (t.sends || t.receives) transfers.push_back(t);
   }
-  TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(transfers), deadline));
+  TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(transfers), wait));
   if (block_bytes == 0) return absl::OkStatus();
   if (combines) {
     std::byte* const outputs[] = {call.out.data()};
@@ -281,8 +332,7 @@ absl::Status InterProcExchange::RunDirect(const CheckedCall& call, const Deadlin
 // input, however many members there are. If each rank sent all of its input to all n members, that
 // would be n - 1 times the size. The inputs are combined in group order, so the bits of the result
 // do not depend on the transport.
-absl::Status InterProcExchange::AllReduceInChunks(const CheckedCall& call,
-                                                  const Deadline& deadline) {
+absl::Status InterProcExchange::AllReduceInChunks(const CheckedCall& call, Wait* wait) {
   const size_t n = call.group.size();
   const size_t width = ir::ByteWidth(call.dtype);
   const auto chunk = [&](size_t i) { return ChunkOf(call.in.size(), width, i, n); };
@@ -307,10 +357,10 @@ absl::Status InterProcExchange::AllReduceInChunks(const CheckedCall& call,
     g.out = call.out.subspan(mine.begin, mine.size);
     g.in = call.out.subspan(theirs.begin, theirs.size);
   }
-  TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(scatter), deadline));
+  TESSERA_RETURN_IF_ERROR(RunTransfers(call, /*phase=*/0, std::move(scatter), wait));
   std::byte* const outputs[] = {call.out.data() + mine.begin};
   call.reducer(inputs, absl::MakeConstSpan(outputs), static_cast<int64_t>(mine.size));
-  return RunTransfers(call, /*phase=*/1, std::move(gather), deadline);
+  return RunTransfers(call, /*phase=*/1, std::move(gather), wait);
 }
 
 // Runs all transfers of one phase at once, sending and receiving by turns, until every one has
@@ -318,8 +368,7 @@ absl::Status InterProcExchange::AllReduceInChunks(const CheckedCall& call,
 // then on its mailbox, where frames, returned credit, failures and lost connections all count as
 // changes.
 absl::Status InterProcExchange::RunTransfers(const CheckedCall& call, int phase,
-                                             std::vector<Transfer> transfers,
-                                             const Deadline& deadline) {
+                                             std::vector<Transfer> transfers, Wait* wait) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   // Each rank starts with the position after its own, so that the ranks do not all send to the same
   // one.
@@ -336,13 +385,18 @@ absl::Status InterProcExchange::RunTransfers(const CheckedCall& call, int phase,
     bool progress = false;
     bool finished = true;
     for (Transfer& transfer : transfers) {
-      if (transfer.sending()) progress = TrySend(call, phase, transfer, deadline) || progress;
-      TESSERA_RETURN_IF_ERROR(TryReceive(call, phase, transfer, deadline, &progress));
+      if (transfer.sending())
+        progress = TrySend(call, phase, transfer, wait->deadline()) || progress;
+      TESSERA_RETURN_IF_ERROR(TryReceive(call, phase, transfer, wait->deadline(), &progress));
       finished = finished && !transfer.sending() && !transfer.receiving();
     }
     if (finished) return absl::OkStatus();
-    if (deadline.Passed()) return ErrorAtDeadline(call, transfers);
-    if (!progress) mailbox.AwaitChange(seen, deadline);
+    if (wait->deadline().Passed()) return ErrorAtDeadline(call, transfers, *wait);
+    if (progress) continue;
+    absl::InlinedVector<int, 8> missing;
+    for (const Transfer& t : transfers)
+      if (t.sending() || t.receiving()) missing.push_back(t.rank);
+    AwaitChange(call, missing, seen, wait);
   }
 }
 
@@ -482,7 +536,8 @@ void InterProcExchange::ReturnCredit(const Call& call, int to, const Deadline& d
 }
 
 absl::Status InterProcExchange::ErrorAtDeadline(const Call& call,
-                                                absl::Span<const Transfer> transfers) const {
+                                                absl::Span<const Transfer> transfers,
+                                                const Wait& wait) const {
   std::vector<MissingRank> missing;
   for (const Transfer& t : transfers) {
     if (!t.sending() && !t.receiving()) continue;
@@ -503,7 +558,7 @@ absl::Status InterProcExchange::ErrorAtDeadline(const Call& call,
                                               " bytes sent")});
     }
   }
-  return TimeoutError(*config_, call, missing);
+  return TimeoutError(*config_, call, missing, wait.length());
 }
 
 }  // namespace tessera::worker

@@ -46,31 +46,37 @@ class InterProcExchange {
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
  private:
+  // Bounds the wait of one call.
+  class Wait;
   // The data that this rank and one other exchange in one phase.
   struct Transfer;
   using Scratch = std::vector<std::byte>;
 
   // The functions below run the calls whose blocks are sent once per executor.
   struct PendingBlocks;
-  absl::Status RunThroughLeaders(const CheckedCall& call, const Deadline& deadline);
+  absl::Status RunThroughLeaders(const CheckedCall& call, Wait* wait);
   PendingBlocks PendingOf(const CheckedCall& call) const;
-  absl::Status AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
-                           const Deadline& deadline);
+  absl::Status AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting, Wait* wait);
   absl::Status SendAndReceiveBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                                     const Deadline& deadline, PendingBlocks* pending,
                                     bool* progress);
   bool AnyIsDown(absl::Span<const int> ranks) const;
+  // Waits until the mailbox of the call's rank has changed since `seen`, or the call's wait is
+  // over. Before it is over, asks the executors of the remote ranks in `missing` whether they have
+  // received the launch, and lets the call wait longer while one of them has not.
+  void AwaitChange(const CheckedCall& call, absl::Span<const int> missing, uint64_t seen,
+                   Wait* wait);
   // Returns the error of a call that waits for blocks: at the deadline, which members are missing,
   // and before it, which peer is lost. Returns OK if there is no reason to end the call yet.
   absl::Status MissingError(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
-                            const PendingBlocks& pending, bool timed_out) const;
+                            const PendingBlocks& pending, const Wait& wait) const;
   // Sends every block directly to its receiver.
-  absl::Status RunDirect(const CheckedCall& call, const Deadline& deadline);
-  absl::Status AllReduceInChunks(const CheckedCall& call, const Deadline& deadline);
+  absl::Status RunDirect(const CheckedCall& call, Wait* wait);
+  absl::Status AllReduceInChunks(const CheckedCall& call, Wait* wait);
 
   // Runs all transfers until they have ended.
   absl::Status RunTransfers(const CheckedCall& call, int phase, std::vector<Transfer> transfers,
-                            const Deadline& deadline);
+                            Wait* wait);
   bool TrySend(const CheckedCall& call, int phase, Transfer& transfer, const Deadline& deadline);
   absl::Status TryReceive(const CheckedCall& call, int phase, Transfer& transfer,
                           const Deadline& deadline, bool* progress);
@@ -86,7 +92,8 @@ class InterProcExchange {
   void ReturnCredit(const Call& call, int to, const Deadline& deadline);
   // Returns the error of a call whose transfers have not ended at the deadline: a mismatch, or a
   // timeout that names the missing members.
-  absl::Status ErrorAtDeadline(const Call& call, absl::Span<const Transfer> transfers) const;
+  absl::Status ErrorAtDeadline(const Call& call, absl::Span<const Transfer> transfers,
+                               const Wait& wait) const;
 
   bool IsLocal(int rank) const { return mailboxes_[rank] != nullptr; }
   absl::Span<std::byte> ScratchOf(const Call& call, size_t bytes);

@@ -54,6 +54,13 @@ class Mailbox {
     return true;
   }
 
+  // Notes that the executor of some other rank has not received `launch`.
+  void DeliverNotReceived(uint64_t launch) {
+    absl::MutexLock lock(&mu_);
+    not_received_launch_ = launch;
+    CountChange();
+  }
+
   // Wakes the rank's thread. Call when the state of a connection, a meeting or the failure latch
   // has changed, for which the thread may wait, too.
   void Wake() {
@@ -114,6 +121,12 @@ class Mailbox {
     inboxes_[from].unreturned_bytes += bytes;
   }
 
+  // Returns whether DeliverNotReceived(launch) was called since the last call of this function.
+  bool TakeNotReceived(uint64_t launch) {
+    absl::MutexLock lock(&mu_);
+    return std::exchange(not_received_launch_, std::nullopt) == launch;
+  }
+
   // The number of deliveries, credits and wakes so far.
   uint64_t change_count() const {
     absl::MutexLock lock(&mu_);
@@ -143,6 +156,7 @@ class Mailbox {
   absl::CondVar changed_;
   absl::flat_hash_map<int, Inbox> inboxes_ ABSL_GUARDED_BY(mu_);            // by sending rank
   absl::flat_hash_map<int, int64_t> bytes_in_flight_ ABSL_GUARDED_BY(mu_);  // by receiving rank
+  std::optional<uint64_t> not_received_launch_ ABSL_GUARDED_BY(mu_);
   uint64_t change_count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

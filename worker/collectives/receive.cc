@@ -43,6 +43,18 @@ bool HelloReader::Wrote(size_t size) {
   return true;
 }
 
+FrameHeader LaunchQueryFrame(const CommunicatorConfig& config, LaunchQuery query, uint64_t launch,
+                             int from, int to) {
+  FrameHeader header;
+  header.type = FrameType::kCredit;
+  header.phase = static_cast<uint16_t>(query);
+  header.generation = config.generation;
+  header.launch = launch;
+  header.from = static_cast<uint32_t>(from);
+  header.to = static_cast<uint32_t>(to);
+  return header;
+}
+
 std::string FrameFault(const FrameHeader& header, uint64_t generation) {
   if (header.magic != kFrameMagic || header.payload_length > kMaxPayloadBytes ||
       header.label_length > kMaxLabelBytes) {
@@ -56,11 +68,13 @@ std::string FrameFault(const FrameHeader& header, uint64_t generation) {
 }
 
 // Delivers one frame by its type: failures go to the latch, credit and data to the mailbox of the
-// receiving rank. The peer is not trusted. The sending rank must belong to the executor at the
-// other end of the connection, the receiving rank must be local, and credit and data must stay
-// within the window. The caller closes the connection if an error is returned.
+// receiving rank. A question about a launch is answered only if the launch was not received. The
+// peer is not trusted. The sending rank must belong to the executor at the other end of the
+// connection, the receiving rank must be local, and credit and data must stay within the window.
+// The caller closes the connection if an error is returned.
 std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sender,
-                         absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame) {
+                         absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame,
+                         std::optional<FrameHeader>* answer) {
   const FrameHeader& header = frame.header;
   if (header.type == FrameType::kAbort) {
     const std::string message(reinterpret_cast<const char*>(frame.payload.get()),
@@ -86,7 +100,15 @@ std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sende
   if (header.type == FrameType::kCredit) {
     const bool owed = header.byte_count <= static_cast<uint64_t>(kWindowBytes) &&
                       mailbox.ReturnCredit(from, static_cast<int64_t>(header.byte_count));
-    return owed ? "" : "it returned more credit than was used";
+    if (!owed) return "it returned more credit than was used";
+    if (header.phase == static_cast<uint16_t>(LaunchQuery::kNotReceived)) {
+      mailbox.DeliverNotReceived(header.launch);
+    } else if (header.phase == static_cast<uint16_t>(LaunchQuery::kAsk) &&
+               config.has_launch != nullptr && !config.has_launch(header.launch)) {
+      *answer = LaunchQueryFrame(config, LaunchQuery::kNotReceived, header.launch,
+                                 static_cast<int>(header.to), from);
+    }
+    return "";
   }
   if (header.type != FrameType::kData) return "it sent a frame of unknown type";
   return mailbox.Deliver(from, std::move(frame)) ? "" : "it sent more than its window";

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,10 @@ class HelloReader {
   size_t read_ = 0;   // number of bytes read of the hello and of the text
 };
 
+// Returns the header of a question or an answer about a launch. It has neither label nor payload.
+FrameHeader LaunchQueryFrame(const CommunicatorConfig& config, LaunchQuery query, uint64_t launch,
+                             int from, int to);
+
 // Returns the error of an invalid frame header, or "" if the header is valid.
 std::string FrameFault(const FrameHeader& header, uint64_t generation);
 
@@ -58,8 +63,10 @@ std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
 }
 
 // Delivers a frame from the executor of `sender` to the latch or to a mailbox. `mailboxes` is by
-// rank, and null for ranks that are not local. Returns the error of an invalid frame, or "".
+// rank, and null for ranks that are not local. Sets `*answer` if the frame is a question that the
+// caller must answer with a frame of this header. Returns the error of an invalid frame, or "".
 std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sender,
-                         absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame);
+                         absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame,
+                         std::optional<FrameHeader>* answer);
 
 }  // namespace tessera::worker

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ const CommunicatorConfig& Config() {
     c->local_ranks = {0};
     c->secret = "secret";
     c->timeout = absl::Seconds(1);
+    c->has_launch = [](uint64_t launch) { return launch == 3; };
     return c;
   }();
   return *config;
@@ -114,8 +116,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!ReadFrame(stream, kGeneration, &frame).empty()) break;
     const bool data_frame = frame.header.type == FrameType::kData;
     const int64_t cost = frame.Cost();
+    std::optional<FrameHeader> answer;
     const std::string fault =
-        DeliverFrame(Config(), Config().ranks[1], mailboxes, &failure, std::move(frame));
+        DeliverFrame(Config(), Config().ranks[1], mailboxes, &failure, std::move(frame), &answer);
+    TESSERA_CHECK(!answer || (answer->from == 0 && answer->to == 1)) << answer->from;
     if (!fault.empty()) break;
     if (data_frame) kept_bytes += cost;
     TESSERA_CHECK(kept_bytes <= kWindowBytes) << kept_bytes;

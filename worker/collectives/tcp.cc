@@ -31,7 +31,8 @@ namespace {
 constexpr absl::Duration kHelloTime = absl::Seconds(5);
 constexpr absl::Duration kShutdownTime = absl::Seconds(1);
 // kFailedLaunchWriteTime: how long a peer may take to read the rest of a frame after its launch has
-// failed. kFailurePoll: how often a blocked write checks whether the launch has failed.
+// failed. kFailurePoll: how often a blocked write checks whether the launch has failed, and how
+// long a question about a launch waits for another thread that writes to the peer.
 constexpr absl::Duration kFailedLaunchWriteTime = absl::Milliseconds(500);
 constexpr absl::Duration kFailurePoll = absl::Milliseconds(50);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(500);
@@ -227,6 +228,24 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
     SendLaunchFailures(peer);
   }
   return written;
+}
+
+void TcpLinks::SendIfRoom(const FrameHeader& header) {
+  Peer& peer = *peer_of_rank_[header.to];
+  pollfd writable = {-1, POLLOUT, 0};
+  {
+    absl::MutexLock lock(&peer.mu);
+    // The ranks of one executor ask at about the same time, so the connection is often busy for a
+    // moment.
+    const Deadline deadline(kFailurePoll);
+    while (peer.writing && !deadline.Passed())
+      peer.changed.WaitWithTimeout(&peer.mu, deadline.Left());
+    if (peer.writing || peer.write_closed || peer.state != LinkState::kUp) return;
+    writable.fd = peer.fd.get();
+  }
+  // A socket that is writable has room for many headers. The deadline matters only if another
+  // thread fills the socket first.
+  if (poll(&writable, 1, 0) > 0) Send(header, "", {}, Deadline(kFailedLaunchWriteTime));
 }
 
 bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
@@ -477,7 +496,9 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
     Frame frame;
     std::string fault = ReadFrame(reader, config_->generation, &frame);
     if (fault.empty()) {
-      fault = DeliverFrame(*config_, peer.info, mailboxes_, failure_, std::move(frame));
+      std::optional<FrameHeader> answer;
+      fault = DeliverFrame(*config_, peer.info, mailboxes_, failure_, std::move(frame), &answer);
+      if (answer) SendIfRoom(*answer);
     }
     if (!fault.empty()) return fault;
   }

@@ -55,6 +55,9 @@ class TcpLinks {
   // error.
   bool Send(const FrameHeader& header, const std::string& label,
             absl::Span<const std::byte> payload, const Deadline& deadline);
+  // Writes a frame that has only a header, unless the connection stays busy or its socket is full.
+  // Does not wait for the peer.
+  void SendIfRoom(const FrameHeader& header);
 
   // Sends the communicator's failure to every peer, and closes the connections for writing.
   void BroadcastFailure();

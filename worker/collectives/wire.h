@@ -71,9 +71,18 @@ static_assert(sizeof(HelloAck) == 16);
 
 enum class FrameType : uint8_t {
   kData = 1,
-  kCredit,       // rank `from` has consumed `byte_count` bytes that rank `to` sent
+  // Rank `from` has consumed `byte_count` bytes that rank `to` sent. `phase` is a LaunchQuery.
+  kCredit,
   kAbort,        // the sender's first failure; the label is its reason, the payload its message
   kAbortLaunch,  // like kAbort, for the failure of `launch` only; other launches go on
+};
+
+// A question or an answer about `launch`, in `phase` of a kCredit frame of no bytes. An executor of
+// an earlier build takes such a frame as credit of no bytes, and gives no answer.
+enum class LaunchQuery : uint16_t {
+  kNone,
+  kAsk,          // whether the executor of rank `to` has received the launch
+  kNotReceived,  // the executor of rank `from` has not received it; no answer means that it has
 };
 
 struct FrameHeader {
@@ -94,7 +103,9 @@ struct FrameHeader {
   uint32_t to = 0;
   uint32_t payload_length = 0;
   uint16_t label_length = 0;
-  uint16_t phase = 0;  // phase of the call: 1 for the all-gather of a large all-reduce, else 0
+  // kData: phase of the call, which is 1 for the all-gather of a large all-reduce and otherwise 0.
+  // kCredit: a LaunchQuery.
+  uint16_t phase = 0;
   uint32_t call_group_size = 0;
 };
 static_assert(sizeof(FrameHeader) == 80);

@@ -68,7 +68,8 @@ void CollectiveAborter::Abort(const RunContext& context,
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
                                     .rank = at.comm->group[at.comm->position],
                                     .group = at.comm->group,
-                                    .key = at.key});
+                                    .key = at.key,
+                                    .awaits_launch = false});
       if (!barrier.ok()) cause = barrier;
     }
     on_cause(cause);

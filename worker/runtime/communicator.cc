@@ -13,6 +13,12 @@
 #include "worker/runtime/metered_collectives.h"
 
 namespace tessera::worker {
+namespace {
+
+// More than an executor queues (ExecutorOptions::queue_bound).
+constexpr size_t kLaunchesKept = 1 << 13;
+
+}  // namespace
 
 Communicator::Communicator(const api::ConfigureCommunicator& config, absl::Duration timeout)
     : generation_(config.generation),
@@ -47,6 +53,8 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
   config.generation = generation_;
   config.secret = secret_;
   config.timeout = timeout_;
+  config.launch_patience = kLaunchPatience;
+  config.has_launch = [this](uint64_t launch) { return HasLaunch(launch); };
   for (size_t m = 0; m < members_.size(); ++m) {
     const auto& member = members_[m];
     const bool self = static_cast<int32_t>(m) == self_;
@@ -72,6 +80,20 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
   for (const auto& [launch, why] : aborted_launches_) collectives_->AbortLaunch(launch, why);
   aborted_launches_.clear();
   opened_ = true;
+}
+
+void Communicator::NoteLaunch(uint64_t launch) {
+  absl::MutexLock lock(&launches_mu_);
+  if (!launches_.insert(launch).second) return;
+  launch_order_.push_back(launch);
+  if (launch_order_.size() <= kLaunchesKept) return;
+  launches_.erase(launch_order_.front());
+  launch_order_.pop_front();
+}
+
+bool Communicator::HasLaunch(uint64_t launch) const {
+  absl::MutexLock lock(&launches_mu_);
+  return launches_.contains(launch);
 }
 
 void Communicator::Close(const absl::Status& why) {

@@ -6,12 +6,14 @@
 // calls fail with the reason of the close. Thread-safe.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -25,7 +27,10 @@ namespace tessera::worker {
 
 class Communicator final : public Collectives {
  public:
-  // `timeout` bounds each call, together with its wait for Open, and each attempt to connect.
+  // `timeout` bounds each call, together with its wait for Open, and each attempt to connect. A
+  // call waits kLaunchPatience longer while a peer has not received its launch from the
+  // coordinator: as long as a coordinator may be away without a loss (outage_grace_ms).
+  static constexpr absl::Duration kLaunchPatience = absl::Seconds(60);
   Communicator(const api::ConfigureCommunicator& config, absl::Duration timeout);
 
   uint64_t generation() const { return generation_; }
@@ -39,6 +44,9 @@ class Communicator final : public Collectives {
   // are null or neither is.
   void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
             std::shared_ptr<const TlsContext> tls = nullptr, LinkMeter* link_meter = nullptr);
+  // Notes that the executor has received a launch that uses this communicator. Until then, peers
+  // that wait for the launch's calls here are told so, and wait longer.
+  void NoteLaunch(uint64_t launch) ABSL_LOCKS_EXCLUDED(launches_mu_);
   // The number of ranks of all members.
   int num_ranks() const { return first_rank_.back(); }
   // Makes later calls fail with `why`. Returns when no call is running and the connections are
@@ -50,6 +58,7 @@ class Communicator final : public Collectives {
   void Abort(absl::Status status) override;
 
  private:
+  bool HasLaunch(uint64_t launch) const ABSL_LOCKS_EXCLUDED(launches_mu_);
   // Makes a call and counts it while it runs, so that Close can wait for it. A call that comes
   // before Open waits for Open, and returns COLLECTIVE_TIMEOUT after the timeout.
   template <class F>
@@ -72,6 +81,11 @@ class Communicator final : public Collectives {
   PeerPort* port_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool opened_ ABSL_GUARDED_BY(mu_) = false;
   int running_calls_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // The last launches that were received, and the same in their order.
+  mutable absl::Mutex launches_mu_ ABSL_ACQUIRED_AFTER(mu_);
+  absl::flat_hash_set<uint64_t> launches_ ABSL_GUARDED_BY(launches_mu_);
+  std::deque<uint64_t> launch_order_ ABSL_GUARDED_BY(launches_mu_);
 };
 
 }  // namespace tessera::worker

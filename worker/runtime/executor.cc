@@ -379,6 +379,7 @@ absl::Status Executor::Resolve(const api::Launch& command, LaunchState* launch) 
                                     command.generation, " is not open on ", name_));
     }
     launch->communicator = it->second;
+    launch->communicator->NoteLaunch(command.launch);
   }
   LoadedProgram& program = *launch->program;
   const size_t params = program.entry->num_params, results = program.entry->results.size();

@@ -32,8 +32,8 @@ Example:
 - Every error of a call is an `Error`, with a subclass for each code. An argument that this package
   refuses by itself is a TypeError or a ValueError.
 
-The variables TESSERA_ADDRESS, TESSERA_CA_FILE and TESSERA_TOKEN of the environment are the defaults
-of `connect()`.
+The variables TESSERA_ADDRESS, TESSERA_CA_FILE, TESSERA_TOKEN and TESSERA_RECONNECT of the
+environment are the defaults of `connect()`.
 
 Any number of threads may use a client and its handles. All calls wait in the thread that makes
 them; there is no asyncio form.

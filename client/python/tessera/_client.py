@@ -25,6 +25,7 @@ from tessera._transfer import Transfers
 from tessera.sharding import ArraySpec, Device, Mesh, P, set_placement
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
+_DEFAULT_RECONNECT = 30.0
 # The default value of arguments that must be given. It lets the error say what the argument is for.
 _REQUIRED: Any = None
 # How many seconds after its deadline the error of a run may arrive.
@@ -70,7 +71,7 @@ def connect(
     lease: float | None = 60.0,
     timeout: float = 60.0,
     insecure: bool = False,
-    reconnect: float = 30.0,
+    reconnect: float | None = None,
 ) -> Client:
     """Connects to a coordinator and opens a session there.
 
@@ -98,7 +99,7 @@ def connect(
             not answer, and transfers for an executor, each within its own timeout. After that, and
             until the coordinator is back, calls fail with reason UNREACHABLE within a few seconds;
             the message says how long the call has waited. The session, arrays and operations stay
-            valid meanwhile.
+            valid meanwhile. None means TESSERA_RECONNECT or, without that variable, 30.
 
     Returns:
         Client: the connected client. Use it in a `with` statement, or call `Client.close()`.
@@ -136,6 +137,8 @@ def connect(
             "insecure=True"
         )
     ca_pem = None if ca is None else _rpc.read_ca(ca)
+    if reconnect is None:
+        reconnect = _reconnect_of_environment()
     connection = Connection(address, ca_pem, token, reconnect=reconnect)
     try:
         session = Session(connection, lease, timeout)
@@ -143,6 +146,14 @@ def connect(
         connection.close()
         raise
     return Client(connection, session, Transfers(ca_pem, reconnect), timeout)
+
+
+def _reconnect_of_environment() -> float:
+    text = os.environ.get("TESSERA_RECONNECT") or str(_DEFAULT_RECONNECT)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"TESSERA_RECONNECT: expected a number of seconds, got {text!r}") from None
 
 
 class Client(Channel):
