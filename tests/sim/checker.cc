@@ -171,7 +171,31 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
 
 // No operation may begin over a communicator in which a launch has failed, or on a worker that
 // drains.
+void Checker::CheckKill(const scheduler::SendCommand& send, const scheduler::State& state) {
+  for (const auto& [name, x] : state.cluster.executors()) {
+    if (x.registration_id != send.registration_id || x.info.index != send.executor ||
+        x.info.incarnation != send.incarnation)
+      continue;
+    if (x.last_heartbeat.silence >= kOutageGrace) return;
+    for (const uint64_t id : state.order.lingering()) {
+      const auto& outstanding = state.order.operations().at(id).outstanding;
+      if (const auto at = outstanding.find(name);
+          at != outstanding.end() && at->second == send.incarnation)
+        return;
+    }
+    for (const auto& [id, array] : state.catalogue.arrays()) {
+      if (array.state != scheduler::ArrayState::kReady || array.deleted) continue;
+      for (const auto& [device, incarnation] : array.holders)
+        if (state.cluster.ExecutorOf(device).name == name && incarnation == send.incarnation)
+          return world_->Violate("executor ", name, " is killed after a silence of ",
+                                 absl::FormatDuration(x.last_heartbeat.silence),
+                                 ", though it holds array ", id);
+    }
+  }
+}
+
 void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::State& state) {
+  if (std::holds_alternative<api::KillExecutor>(send.command)) CheckKill(send, state);
   if (const auto* launch = std::get_if<api::Launch>(&send.command);
       launch != nullptr && failed_communicators_.count(launch->generation) > 0)
     world_->Violate("launch ", launch->launch, " is over communicator ", launch->generation,

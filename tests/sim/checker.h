@@ -112,6 +112,9 @@ class Checker {
   void CheckHolders(uint64_t id, const scheduler::ArrayRecord& record, const KnownArray& before,
                     const scheduler::State& state);
   void CheckSend(const scheduler::SendCommand& send, const scheduler::State& state);
+  // An executor that holds arrays may be killed only if work that has ended is stuck on it, or if
+  // it has been silent for the outage grace.
+  void CheckKill(const scheduler::SendCommand& send, const scheduler::State& state);
   void CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state);
 
   World* const world_;

@@ -28,6 +28,7 @@ scheduler::Config ConfigOf(const server::core::Life& life) {
   scheduler::Config config;
   config.ticket_key = "key";
   config.queue_bound = 64;
+  config.executables_max = 6;  // fewer than the clients use, so that executables are dropped
   config.operations_kept = kOperationsKept;
   config.ticket_lifetime = absl::Seconds(60);
   config.outage_grace = kOutageGrace;
