@@ -177,7 +177,9 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
       if (reading_ || all_read_ || settling_ || unfinished_runs_ >= kRunsMax) return;
       reading_ = true;
     }
-    StartRead(&bytes_);
+    if (StartUnlessEnding([this] { StartRead(&bytes_); })) return;
+    absl::MutexLock lock(&mu_);
+    reading_ = false;
   }
   void StartUnordered(v1::ExecuteProgramsRequest request) {
     StartRun(&request,

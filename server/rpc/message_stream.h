@@ -4,7 +4,8 @@
 // only while no write is in flight. A thread decides under the lock whether to write or to end, and
 // calls gRPC after it has released the lock. Meanwhile `writing_` or `finished_` keeps other
 // threads from calling gRPC. gRPC is never called under a lock. A stream keeps itself alive until
-// gRPC is done with it.
+// gRPC is done with it; callbacks of runs may keep it alive for longer, and must not call gRPC
+// then.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -95,6 +96,24 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
     }
     Pump();
   }
+  // Calls `start`, which starts a read, unless the stream was told to end.  The stream does not end
+  // during the call: gRPC frees a stream that has ended once no read or write is in flight.
+  // Returns whether `start` was called.
+  template <class F>
+  bool StartUnlessEnding(F start) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (ending_) return false;
+      ++starting_;
+    }
+    start();
+    {
+      absl::MutexLock lock(&mu_);
+      --starting_;
+    }
+    Pump();
+    return true;
+  }
   // Called before a message is written.  The stream does not end during the call.
   virtual void OnSending(Message* message) { (void)message; }
   // Called when all messages are written and the stream goes on.
@@ -125,7 +144,7 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
         message_ = std::move(queue_.front());
         queue_.pop_front();
       }
-      end = ending_ && queue_.empty() && (!write || status_.ok());
+      end = ending_ && queue_.empty() && starting_ == 0 && (!write || status_.ok());
       writing_ = write;
       finished_ = end;
       status = status_;
@@ -148,6 +167,7 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  int starting_ ABSL_GUARDED_BY(mu_) = 0;     // number of calls of StartUnlessEnding
   absl::Status status_ ABSL_GUARDED_BY(mu_);  // status with which the stream ends
 };
 

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -40,6 +41,12 @@ def write(client):
 
 def read(client, array):
     return client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})["json"]
+
+
+def requests_until(left, request):
+    """Yields one request, and keeps the stream open until `left` is set."""
+    yield request
+    left.wait()
 
 
 class DiskTest(unittest.TestCase):
@@ -188,6 +195,33 @@ class DiskTest(unittest.TestCase):
                 self.assertEqual(len(set(sessions)), count)
                 self.assertEqual(read(client, write(client)), [1, 2])
                 self.assertEqual(len(cluster.healthy_devices()), 1)
+
+    def test_a_client_that_leaves_before_its_run_is_on_the_disk(self):
+        """A run that is sent in order holds back the next request until it is on the disk. The
+        coordinator must not read that request from a stream that has ended meanwhile."""
+        shim = daemons.bin_dir() / "slow_sync.so"
+        if not shim.exists():
+            self.skipTest(f"{shim} is not built")
+        with self.cluster(environment={"LD_PRELOAD": str(shim), "SLOW_SYNC_MS": "200"}) as cluster:
+            pid = cluster.daemon_pid("coordinator")
+            with cluster.connect() as client:
+                array = write(client)
+                compiled = client.call(API + "ProgramService/CompileProgram", {"text": ADD})
+                for number in range(10):
+                    request = client.encode(API + "ExecuteProgramsRequest", {
+                        "number": str(number), "in_order": True,
+                        "run": {"executable": compiled["executable"], "args": [array]}})
+                    left = threading.Event()
+                    method = client.channel.stream_stream(
+                        f"/{API}ProgramService/ExecutePrograms")
+                    stream = method(requests_until(left, request))
+                    threading.Event().wait(0.05)  # the run arrives; its commit takes longer
+                    stream.cancel()
+                    left.set()
+                threading.Event().wait(0.5)
+                self.assertEqual(read(client, write(client)), [1, 2])
+            self.assertIsNone(cluster.processes["coordinator"].poll())
+            self.assertEqual(cluster.daemon_pid("coordinator"), pid)
 
     def test_a_disk_that_does_not_answer_counts_as_one_that_fails(self):
         shim = daemons.bin_dir() / "slow_sync.so"
