@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/words.h"
@@ -34,10 +35,11 @@ absl::Status Devices(Context& context, const Arguments&) {
       const char* unhealthy_word = FlagOf(d, "away")           ? "away"
                                    : FlagOf(d, "unresponsive") ? "not ready"
                                                                : "lost";
-      const std::string state =
-          !is_healthy ? absl::StrCat(unhealthy_word, reason.empty() ? "" : ": ", reason)
-          : cordoned  ? "cordoned"
-                      : "ready";
+      const std::string state = !is_healthy
+                                    ? absl::StrCat(unhealthy_word, reason.empty() ? "" : ": ",
+                                                   absl::StripPrefix(reason, "away: "))
+                                : cordoned ? "cordoned"
+                                           : "ready";
       table.AddRow({TextOf(d, "id"), TextOf(d, "kind"),
                     context.display().Colorize(!is_healthy ? Style::kRed
                                                : cordoned  ? Style::kYellow

@@ -8,6 +8,7 @@
 
 #include "absl/base/const_init.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -36,7 +37,8 @@ const char* NameOf(DeviceState::Kind kind) {
 }
 
 DeviceState StateOf(const api::Device& device) {
-  if (device.away) return {DeviceState::kAway, device.reason};
+  if (device.away)
+    return {DeviceState::kAway, std::string(absl::StripPrefix(device.reason, "away: "))};
   if (device.unresponsive) return {DeviceState::kUnresponsive, device.reason};
   if (!device.healthy) return {DeviceState::kLost, device.reason};
   if (device.cordoned) return {DeviceState::kCordoned, "its worker takes no new programs"};

@@ -465,6 +465,22 @@ class PluginTest(unittest.TestCase):
             on_each(sharded, 10_001).block_until_ready()
         self.assertEqual(len(self.printed_by(on_each, sharded, 2)), 8)
 
+    def test_programs_with_ordered_callbacks_run_after_one_has_failed(self):
+        called = []
+        count = jax.jit(lambda n, x: jax.lax.fori_loop(0, n, lambda i, x: (
+            jax.debug.callback(called.append, i, ordered=True), x + 1)[1], x))
+        for _ in range(2):
+            with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "CALLBACKS_DROPPED"):
+                count(10_001, 0.0).block_until_ready()
+            self.assertEqual(float(count(3, 0.0)), 3)
+            jax.effects_barrier()
+        self.assertEqual([int(i) for i in called], [0, 1, 2] * 2)
+        # The barrier tells the error once.
+        count(10_001, 0.0)
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "CALLBACKS_DROPPED"):
+            jax.effects_barrier()
+        jax.effects_barrier()
+
     def test_programs_go_on_with_what_callbacks_return(self):
         scalar = jax.ShapeDtypeStruct((), np.float32)
 

@@ -41,6 +41,18 @@ except RuntimeError as error:
     print("caught again", error)
 print("sum", jax.numpy.arange(3).sum())
 """
+INTERRUPTED = """
+import jax
+try:
+    jax.devices()
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    print("devices", jax.devices())
+except RuntimeError as error:
+    print("caught", error)
+print("sum", jax.numpy.arange(3).sum())
+"""
 NOBODY = "127.0.0.1:1"  # no server listens on port 1
 
 
@@ -131,6 +143,16 @@ class StartTest(unittest.TestCase):
             self.assertNotEqual(program.end(), 0)
             self.assertLess(watch.unhindered(), 5)  # with the end of Python itself
         self.assertIn("KeyboardInterrupt", program.text)
+
+    def test_ctrl_c_does_not_let_the_cpu_take_over(self):
+        with self.start(INTERRUPTED, TESSERA_ADDRESS=NOBODY) as program:
+            program.line("tessera: waiting for the coordinator")
+            program.interrupt()
+            program.line("interrupted")
+            self.assertIn("no coordinator answers at 127.0.0.1:1", program.line("caught "))
+            self.assertEqual(program.end(), 1)
+        self.assertNotIn("devices [", program.text)
+        self.assertNotIn("sum", program.text)
 
     def test_a_coordinator_that_starts_late_is_awaited(self):
         with daemons.Cluster(workers=1, devices=1) as cluster:

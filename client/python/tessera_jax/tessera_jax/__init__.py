@@ -280,15 +280,19 @@ def _without_others(make):
     made, and would use the first of them, its own CPU, from the next call on. Therefore the others are dropped then:
     the next call tries again, and raises the error again.
     """
+    from jax._src import xla_bridge
+
     def make_or_drop_others():
         client = None
         try:
             client = make()
         finally:
             if client is None:
-                from jax._src import xla_bridge
-
-                xla_bridge._backends.clear()
+                try:
+                    xla_bridge._backends.clear()
+                except KeyboardInterrupt:  # Ctrl-C has ended the wait, and Python raises it here
+                    xla_bridge._backends.clear()
+                    raise
         return client
 
     return make_or_drop_others

@@ -109,6 +109,45 @@ def _hold(name, held):
             del _held[key]
 
 
+def _failure_of(token):
+    buffer = token._buf
+    if buffer.is_ready():
+        try:
+            buffer.block_until_ready()
+        except Exception as error:
+            return error
+    return None
+
+
+def _forget_failed_tokens():
+    """Lets programs with ordered effects run again after one of them has failed.
+
+    JAX passes a token from each such program to the next. The token of a failed run is an error, and so is the run that
+    takes it; nothing would ever replace the token.
+    """
+    from jax._src import dispatch
+
+    get_token_input = dispatch.RuntimeTokenSet.get_token_input
+    block_until_ready = dispatch.RuntimeTokenSet.block_until_ready
+
+    def get_token_input_if_good(self, effect, devices):
+        token = self.current_tokens.get(effect)
+        if token is not None and (error := _failure_of(token)):
+            del self.current_tokens[effect]
+            logging.getLogger(__name__).warning("a program with ordered effects failed before this one: %s", error)
+        return get_token_input(self, effect, devices)
+
+    def block_and_forget(self):
+        try:
+            block_until_ready(self)
+        except Exception:
+            self.clear()
+            raise
+
+    dispatch.RuntimeTokenSet.get_token_input = get_token_input_if_good
+    dispatch.RuntimeTokenSet.block_until_ready = block_and_forget
+
+
 def install(plugin: library.Library, platform: str) -> None:
     """Makes the plugin call the functions in this module, and makes JAX write such calls for `platform`."""
     plugin.set_callbacks(_call, _hold)
@@ -120,10 +159,11 @@ def install(plugin: library.Library, platform: str) -> None:
     @atexit.register
     def _end():
         try:
-            jax.effects_barrier()  # waits for calls that are still to be made
-        except jax.errors.JaxRuntimeError:
-            pass  # JAX itself waits again after this function, and reports the error
-        plugin.set_callbacks(library.CALLBACK(), library.HOLD())
+            jax.effects_barrier()  # waits for calls that are still to be made; Python reports an error
+        finally:
+            plugin.set_callbacks(library.CALLBACK(), library.HOLD())
+
+    _forget_failed_tokens()
 
     emit_on_other_platforms = jax_callback.emit_python_callback
 

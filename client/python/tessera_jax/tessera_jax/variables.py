@@ -26,7 +26,8 @@ OF_JAX = {
         "seconds; then it fails with NOT_ENOUGH_DEVICES. Has no effect on an embedded cluster.", "0 or more", "1"),
     "TESSERA_RECONNECT": (
         "How many seconds calls wait for a coordinator that has gone away or does not answer; after that they fail with "
-        "UNREACHABLE until it is back ([below](#when-something-is-away)). Has no effect on an embedded cluster.",
+        "UNREACHABLE until it is back ([below](#when-something-is-away)). A coordinator from which nothing comes back at "
+        "all is noticed after 13 seconds at the earliest. Has no effect on an embedded cluster.",
         "0 to 86400", "30"),
     "TESSERA_TOKEN": (
         "The text of the token that the coordinator asks for. Has no effect on an embedded cluster.", "a text",
