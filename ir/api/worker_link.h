@@ -265,6 +265,9 @@ struct Drain {};
 // does nothing.
 struct KillExecutor {
   std::string reason;
+  // Whether the process is spared if it answers its daemon and has not been told yet to end any of
+  // its launches: the CancelLaunch is then still on its way. The coordinator repeats the command.
+  bool if_told = false;
 };
 
 // The coordinator has processed the executor's reports up to this number, and remembers them even

@@ -82,7 +82,7 @@ TESSERA_MESSAGE(SaveShards, SAVE_SHARDS, sequence, path, token, overwrite, part,
                 shards)
 TESSERA_MESSAGE(LoadShards, LOAD_SHARDS, path, arrays, shards)
 TESSERA_MESSAGE(InspectFile, INSPECT_FILE, request, path)
-TESSERA_MESSAGE(KillExecutor, KILL_EXECUTOR, reason)
+TESSERA_MESSAGE(KillExecutor, KILL_EXECUTOR, reason, if_told)
 TESSERA_MESSAGE(AcknowledgeReports, ACKNOWLEDGE_REPORTS, through)
 
 // ---- Reports. -----------------------------------------------------------------------------------

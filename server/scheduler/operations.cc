@@ -412,7 +412,7 @@ void Machine::KillLingering(uint64_t id) {
                      ToAbsl(InfoOf(KindOf(op.error)).reason), ", was not left within ",
                      absl::FormatDuration(s_.config.cancel_grace));
     Log("executor ", name, " ", reason);
-    Send(x, api::KillExecutor{std::move(reason)});
+    Send(x, api::KillExecutor{std::move(reason), /*if_told=*/true});
   }
   RestartKillTimer(op);
 }

@@ -212,8 +212,10 @@ void Daemon::Apply(const daemon::Connect& e) {
     Post(daemon::Welcomed{welcome});
   };
   callbacks.on_kill = [this, is_current](uint64_t epoch, int32_t executor, uint64_t incarnation,
-                                         const std::string& reason) {
-    if (is_current()) Post(daemon::KillRequested{epoch, executor, incarnation, reason});
+                                         const std::string& reason, bool if_told) {
+    if (!is_current()) return;
+    Post(daemon::KillRequested{epoch, executor, incarnation, reason, if_told,
+                               executors_.at(executor)->told_for()});
   };
   uplink_ = coordinator_->Register(
       &path_, registration, callbacks, [this, is_current](const absl::Status& why) {

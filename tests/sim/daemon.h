@@ -53,6 +53,7 @@ class Daemon {
   void Apply(const daemon::SendHeartbeat& e);
   void Apply(const daemon::ChildLost& e);
   void Apply(const daemon::Registered&) {}
+  void Apply(const daemon::KillPostponed&) { world_->Count("a kill is postponed"); }
   void Apply(const daemon::RefusedStale&) { world_->Count("a stale coordinator is refused"); }
   void Apply(const daemon::Refused& e);
   void Apply(const daemon::SetTimer& e);

@@ -62,6 +62,13 @@ api::ExecutorInfo Executor::Info() const {
   return info;
 }
 
+absl::Duration Executor::told_for() const {
+  absl::Duration longest;
+  for (const auto& [launch, at] : memory_.told)
+    if (memory_.unreported.count(launch) > 0) longest = std::max(longest, world_->now() - at);
+  return longest;
+}
+
 absl::Duration Executor::silence() const {
   return world_->now() < frozen_until_ ? world_->now() - frozen_since_ : absl::ZeroDuration();
 }

@@ -80,6 +80,8 @@ class Executor {
   }
   // Returns for how long the process has been frozen.
   absl::Duration silence() const;
+  // Since when the process has been told to end a launch that it still has.
+  absl::Duration told_for() const;
   // Returns the arrays of which the executor holds or expects shards.
   std::set<uint64_t> Arrays() const;
 
@@ -241,6 +243,7 @@ class Executor {
     // Copies whose value is still to come.
     std::map<Key, std::vector<std::shared_ptr<Buffer>>> retained;
     std::set<uint64_t> cancelled;
+    std::map<uint64_t, absl::Time> told;  // when each launch was cancelled
     uint64_t last_sequence = 0;
   };
   Memory memory_;

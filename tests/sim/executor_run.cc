@@ -424,6 +424,7 @@ void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept
 }
 
 void Executor::Cancel(uint64_t launch, const absl::Status& why) {
+  memory_.told.emplace(launch, world_->now());
   if (!Runs(launch)) {
     memory_.cancelled.insert(launch);
     return;

@@ -61,8 +61,9 @@ void Registration::Send(int32_t executor, uint64_t incarnation, uint64_t attachm
                         const api::Command& command) {
   if (const auto* kill = std::get_if<api::KillExecutor>(&command)) {
     stream_->SendDown(
-        [callbacks = callbacks_, epoch = process_->epoch(), executor, incarnation,
-         reason = kill->reason] { callbacks.on_kill(epoch, executor, incarnation, reason); });
+        [callbacks = callbacks_, epoch = process_->epoch(), executor, incarnation, kill = *kill] {
+          callbacks.on_kill(epoch, executor, incarnation, kill.reason, kill.if_told);
+        });
     return;
   }
   Executor* const e = FindOrReplace(executor, incarnation);

@@ -21,7 +21,7 @@ class Process;
 struct DaemonCallbacks {
   std::function<void(const api::Welcome& welcome)> on_welcome;
   std::function<void(uint64_t epoch, int32_t executor, uint64_t incarnation,
-                     const std::string& reason)>
+                     const std::string& reason, bool if_told)>
       on_kill;
 };
 // The callback for commands that the coordinator sends to an executor.

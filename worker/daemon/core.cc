@@ -13,6 +13,11 @@
 namespace tessera::worker::daemon {
 namespace {
 
+// A process that was told to end a launch for this long ago, and still has it, may be killed. The
+// coordinator asks for that only after its cancel_grace, so a shorter time means that the order to
+// end the launch has been late.
+constexpr absl::Duration kToldMin = absl::Milliseconds(250);
+
 // Returns whether a further registration would end in the same way as the one that ended with
 // `status`. `name_may_be_ours` says that a name which is taken may belong to an earlier connection
 // of this worker, whose end the coordinator has not noticed yet.
@@ -288,13 +293,21 @@ bool Stepper::IsStale(const api::Welcome& welcome) const {
   return welcome.state_began < link_.newest_began;
 }
 
+// A process that answers, and has not been told to end its work, is no suspect: its connection to
+// the coordinator may stand still. It is spared for at most the outage grace.
 void Stepper::On(const KillRequested& event) {
   if (!registered()) return;
   if (event.epoch != link_.welcome.epoch)
     return Emit(RefusedStale{event.epoch, link_.welcome.epoch});
   if (event.executor < 0 || event.executor >= num_executors()) return;
-  const Executor& executor = state_.executors[event.executor];
+  Executor& executor = state_.executors[event.executor];
   if (executor.phase != Phase::kRunning || executor.incarnation != event.incarnation) return;
+  if (event.if_told && event.told_for < kToldMin && Silence(executor) == absl::ZeroDuration()) {
+    if (now_ - executor.spared_at > link_.welcome.outage_grace) executor.spared_since = now_;
+    executor.spared_at = now_;
+    if (now_ - executor.spared_since < link_.welcome.outage_grace)
+      return Emit(KillPostponed{event.executor, event.incarnation, event.reason});
+  }
   Kill(event.executor, LossCause::kStuck, event.reason);
 }
 

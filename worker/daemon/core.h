@@ -109,6 +109,8 @@ struct Executor {
   // When the process last sent a message, and when the next ping is due.
   absl::Time last_message_at, next_ping_at;
   bool awaits_pong = false;  // whether the process has not answered its last ping yet
+  // The first and the last time at which a kill was postponed, in a row of such times.
+  absl::Time spared_since = absl::InfinitePast(), spared_at = absl::InfinitePast();
 };
 
 // The connection to the coordinator.
@@ -189,6 +191,8 @@ struct KillRequested {
   int32_t executor = 0;
   uint64_t incarnation = 0;
   std::string reason;
+  bool if_told = false;          // see api::KillExecutor
+  absl::Duration told_for = {};  // since the process was told to end a launch that it still has
 };
 struct LinkEnded {
   absl::Status status;
@@ -249,6 +253,12 @@ struct ChildLost {
   uint64_t incarnation = 0;
   ProcessLoss loss;
 };
+// A process was to be killed, and has not been told yet to end its work. The caller logs it.
+struct KillPostponed {
+  int32_t executor = 0;
+  uint64_t incarnation = 0;
+  std::string reason;
+};
 // The coordinator has accepted the worker.
 struct Registered {};
 // A coordinator of an earlier epoch accepted the worker, or sent it a command; the daemon refused
@@ -268,8 +278,8 @@ struct SetTimer {
 struct Stopped {};
 
 using Effect = std::variant<StartChild, KillChild, CloseChildInput, PingChild, WelcomeChild,
-                            Connect, CancelLink, SendReport, SendHeartbeat, ChildLost, Registered,
-                            RefusedStale, Refused, SetTimer, Stopped>;
+                            Connect, CancelLink, SendReport, SendHeartbeat, ChildLost,
+                            KillPostponed, Registered, RefusedStale, Refused, SetTimer, Stopped>;
 
 // Returns the state before the first step. The first step starts the executors, whatever its event.
 State Begin(const Config& config);

@@ -378,6 +378,44 @@ TEST_F(CoreTest, TheLossOfAProcessThatWasNeverReadyIsNotReported) {
   EXPECT_FALSE(Did<SendReport>());
 }
 
+TEST_F(CoreTest, AProcessThatAnswersAndWasNotToldToEndItsWorkIsSpared) {
+  grace_ = absl::Seconds(60);
+  Register();
+  const auto kills = [&](bool if_told, absl::Duration told_for) {
+    Do(KillRequested{kEpoch, 0, Incarnation(), "it hangs", if_told, told_for});
+    return Did<KillChild>();
+  };
+  EXPECT_FALSE(kills(true, absl::ZeroDuration()));
+  EXPECT_EQ(The<KillPostponed>()->reason, "it hangs");
+  EXPECT_FALSE(kills(true, 249 * kMs));
+  EXPECT_TRUE(kills(true, 250 * kMs));
+  EXPECT_FALSE(Did<KillPostponed>());
+}
+
+TEST_F(CoreTest, AProcessThatDoesNotAnswerIsKilledThoughItWasNotTold) {
+  grace_ = absl::Seconds(60);
+  Register();  // the process has been pinged, too
+  After(600 * kMs, Tick{.link_idle = true});
+  Do(KillRequested{kEpoch, 0, Incarnation(), "it hangs", /*if_told=*/true});
+  EXPECT_TRUE(Did<KillChild>());
+}
+
+TEST_F(CoreTest, AProcessIsNotSparedForLongerThanTheOutageGrace) {
+  grace_ = absl::Seconds(60);
+  Register();
+  const auto kills = [&](absl::Duration later) {
+    After(later, ChildPonged{0});
+    Do(KillRequested{kEpoch, 0, Incarnation(), "it hangs", /*if_told=*/true});
+    return Did<KillChild>();
+  };
+  EXPECT_FALSE(kills(kMs));
+  // After a longer time than the grace the count begins anew.
+  EXPECT_FALSE(kills(grace_ + kMs));
+  EXPECT_FALSE(kills(grace_ / 2));
+  EXPECT_FALSE(kills(grace_ / 2 - kMs));
+  EXPECT_TRUE(kills(kMs));
+}
+
 TEST_F(CoreTest, OnlyTheCurrentCoordinatorMayKillARunningProcess) {
   Register();
   const auto kills = [&](uint64_t epoch, int32_t executor, uint64_t incarnation) {

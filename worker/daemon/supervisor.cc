@@ -103,6 +103,11 @@ InFlightOp Supervisor::in_flight() {
   return page_ == nullptr ? InFlightOp() : page_->LikelyCulprit();
 }
 
+int64_t Supervisor::told_ns() {
+  absl::MutexLock lock(&mu_);
+  return page_ == nullptr ? 0 : page_->told_ns();
+}
+
 uint64_t Supervisor::AwaitStart() {
   absl::MutexLock lock(&mu_);
   const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -69,6 +69,8 @@ class Supervisor {
   pid_t pid() const { return pid_; }
   // The op that the running process executes, according to LikelyCulprit of its page.
   InFlightOp in_flight() ABSL_LOCKS_EXCLUDED(mu_);
+  // See InFlightPage::told_ns. Returns 0 if no process runs.
+  int64_t told_ns() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct ChildSession;

@@ -277,6 +277,14 @@ class Daemon final : public WorkerDaemon {
       TESSERA_LOG(WARNING) << "no flight recorder of the executor"
                            << Field("why", status.message());
   }
+  void Apply(const daemon::KillPostponed& e) {
+    RecordStep(absl::StrCat("postpones: ", e.reason), e.executor, e.incarnation);
+    TESSERA_LOG(WARNING) << "the executor is not killed: it answers, and has not been told yet to "
+                            "end its work"
+                         << Field("worker", options_.name)
+                         << Field("executor", absl::StrCat(options_.name, "/", e.executor))
+                         << Field("incarnation", e.incarnation) << Field("why", e.reason);
+  }
   void Apply(const daemon::Registered& /*effect*/) {
     RecordStep("is registered", 0, 0, epoch_);
     if (options_.on_registered) options_.on_registered();
@@ -448,6 +456,11 @@ class Daemon final : public WorkerDaemon {
     return end;
   }
 
+  absl::Duration ToldFor(int32_t executor) {
+    if (executor < 0 || executor >= num_executors()) return absl::ZeroDuration();
+    const int64_t told = supervisors_[executor]->told_ns();
+    return told == 0 ? absl::ZeroDuration() : absl::Nanoseconds(AgeGauge::Now() - told);
+  }
   // Handles the few messages for the daemon itself: the command to kill an executor, and inquiries.
   void OnCommand(const v1::Envelope& message) {
     RecordFlight(FlightKind::kDaemonCommand, ShortName(message.kind()),
@@ -467,7 +480,9 @@ class Daemon final : public WorkerDaemon {
     driver_.Post(daemon::KillRequested{.epoch = message.epoch(),
                                        .executor = message.executor(),
                                        .incarnation = message.incarnation(),
-                                       .reason = kill->reason});
+                                       .reason = kill->reason,
+                                       .if_told = kill->if_told,
+                                       .told_for = ToldFor(message.executor())});
   }
 
   const WorkerDaemonOptions options_;

@@ -565,12 +565,20 @@ void Executor::Handle(const api::CancelLaunch& command) {
     const auto it = launches_.find(command.launch);
     if (it == launches_.end()) return;
     launch = it->second;
+    if (told_.emplace(command.launch, AgeGauge::Now()).second) ShowTold();
   }
   const absl::Status why =
       command.why.ok()
           ? MakeError(ErrorKind::kCancelled, absl::StrCat(launch->Name(), " was cancelled"))
           : command.why;
   Fail(*launch, why);
+}
+
+void Executor::ShowTold() {
+  int64_t first = 0;
+  for (const auto& [launch, at] : told_)
+    if (first == 0 || at < first) first = at;
+  in_flight_->SetTold(first);
 }
 
 // ---- Buffers. -----------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ class Executor {
   // Deletes the arrays when the deletion's turn on the stream has come.
   void DeleteQueued(const std::vector<uint64_t>& arrays, int32_t device) ABSL_LOCKS_EXCLUDED(mu_);
   void Handle(const api::CancelLaunch& command);
+  // Shows the daemon since when a launch of told_ is to end.
+  void ShowTold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Handle(const api::Drain& command);
   // The daemon handles this command. An embedded executor ignores it.
   void Handle(const api::KillExecutor&) {}
@@ -286,6 +288,8 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
+  // The launches of launches_ that the coordinator has cancelled, with the time (AgeGauge::Now).
+  std::map<uint64_t, int64_t> told_ ABSL_GUARDED_BY(mu_);
   // Arrays that will be deleted once earlier launches have ended.
   absl::flat_hash_set<BufferId> deleting_ids_ ABSL_GUARDED_BY(mu_);
   // Per device, the number of enqueued runs that have not ended. It is changed under mu_, because

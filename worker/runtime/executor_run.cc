@@ -377,6 +377,7 @@ void Executor::EndLaunch(const LaunchRef& launch, bool on_stream) {
   {
     absl::MutexLock lock(&mu_);
     launches_.erase(launch->id);
+    if (told_.erase(launch->id) > 0) ShowTold();
   }
   if (!failed) {
     api::LaunchDone done{launch->id, run_time, InlineResults(inline_results),

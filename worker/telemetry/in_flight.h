@@ -38,6 +38,7 @@ class InFlightSlot {
   InFlightOp Read() const;
 
  private:
+  friend class InFlightPage;
   static constexpr size_t kWords = kTextBytes / sizeof(uint64_t);
 
   struct Copy {
@@ -49,6 +50,7 @@ class InFlightSlot {
   // other copy.
   std::atomic<uint64_t> version_{0};
   Copy copies_[2];
+  std::atomic<int64_t> told_ns_{0};  // used in the first slot only; see InFlightPage::told_ns
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -116,6 +118,11 @@ class InFlightPage {
   int num_devices() const { return num_devices_; }
   InFlightSlot& slot(int device) { return slots_[device]; }
   const InFlightSlot& slot(int device) const { return slots_[device]; }
+
+  // The time, by AgeGauge::Now, at which the process was first told to end a launch that it still
+  // has; 0 if there is none.
+  int64_t told_ns() const { return slots_[0].told_ns_.load(std::memory_order_relaxed); }
+  void SetTold(int64_t ns) { slots_[0].told_ns_.store(ns, std::memory_order_relaxed); }
 
   // Returns the op that most likely ended the process: an op that does not wait for others, if
   // there is one.

@@ -74,7 +74,9 @@ std::string Text(const api::CancelLaunch& c) {
   return absl::StrCat("cancel ", c.launch, " ", Text(c.why));
 }
 std::string Text(const api::Drain&) { return "drain"; }
-std::string Text(const api::KillExecutor& c) { return absl::StrCat("kill ", c.reason); }
+std::string Text(const api::KillExecutor& c) {
+  return absl::StrCat("kill ", c.if_told ? "if told: " : "", c.reason);
+}
 std::string Text(const api::AcknowledgeReports& c) {
   return absl::StrCat("acknowledge ", c.through);
 }
