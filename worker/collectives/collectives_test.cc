@@ -319,7 +319,9 @@ class LaunchThatIsLate : public ::testing::TestWithParam<size_t> {
                                                        .out = MutableBytesOf(out),
                                                        .reduce = ir::ReduceKind::kSum,
                                                        .dtype = ir::DType::kF32});
-    if (status.ok()) EXPECT_THAT(out, ::testing::Each(4));
+    if (status.ok()) {
+      EXPECT_THAT(out, ::testing::Each(4));
+    }
     return status;
   }
   // Runs Sum on both ranks of the first executor.
