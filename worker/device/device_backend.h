@@ -51,7 +51,7 @@ struct DeviceBackendOptions {
   // Null if there is no dump.
   DumpFolder* dump = nullptr;
   // Called once, on any thread, when the device is lost. May be null.
-  std::function<void(const absl::Status&)> on_fatal;
+  std::function<void(const absl::Status&)> on_fatal = nullptr;
 };
 
 // Opens the device. `api` must outlive the backend. Returns WORKER_LOST or OUT_OF_MEMORY if the
