@@ -411,6 +411,21 @@ class FrozenTest(unittest.TestCase):
     def test_so_does_one_of_what_the_coordinator_says(self):
         self.expect_a_partition_costs_nothing(self.through_proxy(), noticed=False, requests=False)
 
+    def test_a_cancel_that_is_held_up_kills_nobody(self):
+        """The cancel and the kill that follows it 2 s later arrive together."""
+        proxy = self.through_proxy()
+        array, pid = self.write(self.compile(DOUBLE, [1])["in"][0]), self.executor(1)
+        running = self.execute(LOOP, [1])
+        daemons.eventually(lambda: self.is_running(running))
+        proxy.hold(requests=False)
+        self.call(OPERATIONS + "CancelOperation", {"operation": running})
+        threading.Event().wait(3)
+        proxy.let_through()
+        daemons.eventually(lambda: "the executor is not killed" in self.cluster.logs(), 5)
+        self.assertEqual(self.run_program(1)["outputs"], [[2, 4, 6, 8]])
+        self.assertEqual(self.read(array), [0.5] * 4)
+        self.assertEqual(self.executor(1), pid)
+
     def test_a_link_that_flaps_loses_nothing_and_does_nothing_twice(self):
         proxy = self.through_proxy()
         compiled = self.compile(ADD_ONE, [1])
