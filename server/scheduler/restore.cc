@@ -480,6 +480,11 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
       x.returned_generations.push_back(op.generation);
     }
   }
+  // A reshard is planned anew after a restart, and its program may be on no executor yet.
+  if (const Executable* const program = op.run() == nullptr ? nullptr : ExecutableOf(op)) {
+    if (program->state != ExecutableState::kPlanned) return false;
+    SendLoad(op.run()->executable, *ExecutableOf(op), x);
+  }
   // The commands may wait for the disk, as they may have the first time.
   op.started_in_commit = NextCommit(op);
   std::visit([&](const auto& work) { SendWork(work, op, executors, executor); }, op.work);
