@@ -243,7 +243,7 @@ class Executor {
     // Copies whose value is still to come.
     std::map<Key, std::vector<std::shared_ptr<Buffer>>> retained;
     std::set<uint64_t> cancelled;
-    std::map<uint64_t, absl::Time> told;  // when each launch was cancelled
+    std::map<uint64_t, absl::Time> told;  // when each launch that runs was cancelled
     uint64_t last_sequence = 0;
   };
   Memory memory_;

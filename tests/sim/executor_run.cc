@@ -424,11 +424,11 @@ void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept
 }
 
 void Executor::Cancel(uint64_t launch, const absl::Status& why) {
-  memory_.told.emplace(launch, world_->now());
   if (!Runs(launch)) {
     memory_.cancelled.insert(launch);
     return;
   }
+  memory_.told.emplace(launch, world_->now());
   Later(world_->random().Within(absl::Microseconds(100), absl::Milliseconds(50)),
         [this, launch, why] {
           if (Runs(launch)) End(launch, why, false);

@@ -565,13 +565,17 @@ void Executor::Handle(const api::CancelLaunch& command) {
     const auto it = launches_.find(command.launch);
     if (it == launches_.end()) return;
     launch = it->second;
-    if (told_.emplace(command.launch, AgeGauge::Now()).second) ShowTold();
   }
   const absl::Status why =
       command.why.ok()
           ? MakeError(ErrorKind::kCancelled, absl::StrCat(launch->Name(), " was cancelled"))
           : command.why;
   Fail(*launch, why);
+  // A launch that has not begun by now ends as soon as its turn comes.
+  if (!launch->devices.empty() && !launch->HasStarted()) return;
+  absl::MutexLock lock(&mu_);
+  if (launches_.contains(command.launch) && told_.emplace(command.launch, AgeGauge::Now()).second)
+    ShowTold();
 }
 
 void Executor::ShowTold() {

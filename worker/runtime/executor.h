@@ -288,7 +288,8 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
-  // The launches of launches_ that the coordinator has cancelled, with the time (AgeGauge::Now).
+  // The launches of launches_ that run and that the coordinator has cancelled, with the time
+  // (AgeGauge::Now).
   std::map<uint64_t, int64_t> told_ ABSL_GUARDED_BY(mu_);
   // Arrays that will be deleted once earlier launches have ended.
   absl::flat_hash_set<BufferId> deleting_ids_ ABSL_GUARDED_BY(mu_);

@@ -92,7 +92,7 @@ struct LaunchState {
 
   ReportSlot report_slot;  // used while the launch runs on the thread that has sent it
 
-  absl::Mutex mu;
+  mutable absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;
   absl::Time started_at ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();
   std::optional<Timer::Id> timer ABSL_GUARDED_BY(mu);
@@ -104,6 +104,10 @@ struct LaunchState {
   // Returns whether the argument is donated, and no other argument is the same array.
   bool DonatesExclusively(size_t arg) const;
   std::string Name() const;  // "launch 7 of train_step"
+  bool HasStarted() const ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    return started;
+  }
   bool UsesCollectives() const;
   // Returns the status that the launch's peers in collectives get.
   static absl::Status StatusForPeers(const absl::Status& why);
