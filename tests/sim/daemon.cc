@@ -155,6 +155,11 @@ void Daemon::Apply(const daemon::StartChild& e) {
 }
 
 void Daemon::Apply(const daemon::KillChild& e) {
+  // If the grace of the outage is over, the checker must not expect the coordinator to find the
+  // process, even if a coordinator that is back hears of its end before the daemon does.
+  const auto& verdict = state_.executors.at(e.executor).verdict;
+  if (verdict && verdict->reason.find("coordinator was away") != std::string::npos)
+    fleet_->checker->Excuse(executors_.at(e.executor)->name(), e.incarnation);
   const int32_t x = e.executor;
   world_->After(
       world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(20)),
@@ -185,11 +190,6 @@ void Daemon::Apply(const daemon::WelcomeChild& e) {
 
 void Daemon::Apply(const daemon::ChildLost& e) {
   world_->Log(name_, " has lost executor ", e.executor, "#", e.incarnation, ": ", e.loss.reason);
-  // The grace of the outage is over. The daemon has killed its executors, so the checker must not
-  // expect the coordinator to find them.
-  const bool outage = state_.connection.outage_ends_at == absl::InfiniteFuture() &&
-                      e.loss.reason.find("coordinator was away") != std::string::npos;
-  if (outage) fleet_->checker->Excuse(executors_.at(e.executor)->name(), e.incarnation);
 }
 
 // ---- The coordinator. ---------------------------------------------------------------------------
