@@ -447,12 +447,14 @@ bool Machine::HasArguments(const Operation& op, const std::string& executor) con
 }
 
 // Sends the operation again to an executor that it did not reach. Returns false if that is not
-// possible: a record or a shard of an argument is missing, the process is another one than before,
-// a later operation was already sent to it, or the communicator in which the other members wait is
-// unknown.
+// possible: a record or a shard of an argument is missing, its program is not planned yet, the
+// process is another one than before, a later operation was already sent to it, or the communicator
+// in which the other members wait is unknown.
 bool Machine::TryResend(Operation& op, const std::string& executor) {
   const auto known = [this](uint64_t id) { return catalogue_.FindArray(id) != nullptr; };
-  if (op.run() != nullptr && ExecutableOf(op) == nullptr) return false;
+  Executable* const program = op.run() == nullptr ? nullptr : ExecutableOf(op);
+  if (op.run() != nullptr && (program == nullptr || program->state != ExecutableState::kPlanned))
+    return false;
   if (!std::all_of(op.args.begin(), op.args.end(), known) ||
       !std::all_of(op.results.begin(), op.results.end(), known))
     return false;
@@ -481,10 +483,7 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
     }
   }
   // A reshard is planned anew after a restart, and its program may be on no executor yet.
-  if (const Executable* const program = op.run() == nullptr ? nullptr : ExecutableOf(op)) {
-    if (program->state != ExecutableState::kPlanned) return false;
-    SendLoad(op.run()->executable, *ExecutableOf(op), x);
-  }
+  if (program != nullptr) SendLoad(op.run()->executable, *program, x);
   // The commands may wait for the disk, as they may have the first time.
   op.started_in_commit = NextCommit(op);
   std::visit([&](const auto& work) { SendWork(work, op, executors, executor); }, op.work);

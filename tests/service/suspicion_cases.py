@@ -77,21 +77,20 @@ def link_is_refused(scene):
 
 
 @contextlib.contextmanager
+def _held(proxy):
+    proxy.hold()
+    try:
+        yield
+    finally:
+        proxy.let_through()
+
+
 def link_is_held(scene):
-    scene.link.hold()
-    try:
-        yield
-    finally:
-        scene.link.let_through()
+    return _held(scene.link)
 
 
-@contextlib.contextmanager
 def worker_link_is_held(scene):
-    scene.worker_link.hold()
-    try:
-        yield
-    finally:
-        scene.worker_link.let_through()
+    return _held(scene.worker_link)
 
 
 @dataclasses.dataclass(frozen=True)
