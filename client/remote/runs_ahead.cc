@@ -160,6 +160,8 @@ absl::StatusOr<api::ExecuteReply> RunsAhead::Execute(const api::ExecuteRequest& 
                                   " runs of this client"));
   const auto sent = std::make_shared<SentRun>(execution_client_->NextNumber());
   sent->kept_program = request.kept_program;
+  // While this run waited for room, an earlier one may have had the program compiled again.
+  if (sent->kept_program != nullptr) proto.set_executable(sent->kept_program->executable());
   sent->alive.assign(num_results, true);
   sent->num_alive = num_results;
   for (size_t i = 0; i < request.args.size(); ++i) {
@@ -441,18 +443,23 @@ bool RunsAhead::Repair(const SentRunRef& refused, absl::Status* failure) {
     refused->session_replaced = true;
   } else {
     if (refused->kept_program == nullptr) return false;
-    if (refused->lost_executable != 0) {
-      *failure = refused->kept_program->LostAgainError(refused->lost_executable, executable);
-      return false;
+    // Another call may have had the program compiled again since this run was sent. That does not
+    // count, because the run has not tried the present executable yet.
+    new_executable = refused->kept_program->executable();
+    if (new_executable == executable) {
+      if (refused->lost_executable != 0) {
+        *failure = refused->kept_program->LostAgainError(refused->lost_executable, executable);
+        return false;
+      }
+      const absl::StatusOr<uint64_t> replaced =
+          refused->kept_program->Replace(executable, callbacks_.compile, absl::InfiniteFuture());
+      if (!replaced.ok()) {
+        *failure = replaced.status();
+        return false;
+      }
+      new_executable = *replaced;
+      refused->lost_executable = executable;
     }
-    const absl::StatusOr<uint64_t> replaced =
-        refused->kept_program->Replace(executable, callbacks_.compile, absl::InfiniteFuture());
-    if (!replaced.ok()) {
-      *failure = replaced.status();
-      return false;
-    }
-    new_executable = *replaced;
-    refused->lost_executable = executable;
   }
   absl::MutexLock lock(&mu_);
   for (const SentRunRef& sent : unsettled_) {

@@ -359,6 +359,63 @@ TEST_F(RunsAheadTest, ARunWhoseExecutableIsGoneIsSentAgainBeforeTheRunsBehindIt)
   EXPECT_THAT(compiled_, ::testing::ElementsAre("step"));
 }
 
+// Another call has had the program compiled again, as executable 11, before the run is sent. The
+// loss of executable 11 is then the first one that the run meets.
+TEST_F(RunsAheadTest, ARunUsesTheExecutableThatTookThePlaceOfItsOwn) {
+  std::vector<uint64_t> tried;
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    tried.push_back(request.run().executable());
+    coordinator_.SetServe([&](ServerStream* next) {
+      v1::ExecuteProgramsRequest again;
+      EXPECT_TRUE(next->Read(&again));
+      tried.push_back(again.run().executable());
+      AcceptWithResult(next, again.number(), 101);
+      while (next->Read(&again)) continue;
+      return grpc::Status::OK;
+    });
+    Refuse(stream, request.number(), MakeError(ErrorKind::kProgramNotFound, "no executable"));
+    return grpc::Status::OK;
+  });
+  const auto kept = Keep(1, 21);
+  const auto compile = [](const api::CompileRequest&) {
+    api::CompileReply reply;
+    reply.executable = 11;
+    return reply;
+  };
+  TESSERA_ASSERT_OK(kept->Replace(1, compile, SteadyNow() + kLimit));
+  EXPECT_EQ(*CoordinatorId(Run(1, {7}, {}, kept)), 101);
+  EXPECT_THAT(tried, ::testing::ElementsAre(11, 21));
+}
+
+// The run meets the loss of executable 1 only after another call has had the program compiled
+// again, as executable 11. Then executable 11 is lost as well.
+TEST_F(RunsAheadTest, ALossThatAnotherCallRepairedDoesNotCount) {
+  const auto kept = Keep(1, 21);
+  const auto compile = [](const api::CompileRequest&) {
+    api::CompileReply reply;
+    reply.executable = 11;
+    return reply;
+  };
+  std::vector<uint64_t> tried;
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    tried.push_back(request.run().executable());
+    if (tried.size() == 1) TESSERA_EXPECT_OK(kept->Replace(1, compile, SteadyNow() + kLimit));
+    if (tried.size() == 3) {
+      AcceptWithResult(stream, request.number(), 101);
+      while (stream->Read(&request)) continue;
+    } else {
+      Refuse(stream, request.number(), MakeError(ErrorKind::kProgramNotFound, "no executable"));
+    }
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(*CoordinatorId(Run(1, {7}, {}, kept)), 101);
+  EXPECT_THAT(tried, ::testing::ElementsAre(1, 11, 21));
+}
+
 TEST_F(RunsAheadTest, AnExecutableThatIsLostAgainAtOnceIsAnError) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;

@@ -324,28 +324,25 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
   }
 }
 
-// Runs at most twice: an executable that is lost again at once is an error, because a cluster that
-// keeps too few executables would otherwise compile for ever. A refused run has made nothing, so
-// the second request cannot run it a second time.
+// Has the program compiled at most once: an executable that is lost again at once is an error,
+// because a cluster that keeps too few executables would otherwise compile for ever. If another
+// call has had the program compiled since this one was sent, that does not count. A refused run has
+// made nothing, so a later request cannot run it a second time.
 absl::StatusOr<api::ExecuteReply> Session::ExecuteKept(api::KeptProgram& program,
                                                        api::ExecuteRequest& request) {
-  const auto execute = [&] {
+  const auto compile = [this](const api::CompileRequest& c) { return service_->Compile(c); };
+  uint64_t lost = 0;
+  while (true) {
+    request.executable = program.executable();
     if (internal::CurrentDeadline() != absl::InfiniteFuture())
       request.time_limit = internal::BoundedWait(absl::InfiniteDuration());
-    return ExecuteWhenAccepted(request);
-  };
-  request.executable = program.executable();
-  absl::StatusOr<api::ExecuteReply> reply = execute();
-  if (reply.ok() || KindOf(reply.status()) != ErrorKind::kProgramNotFound) return reply;
-  const uint64_t lost = request.executable;
-  TESSERA_ASSIGN_OR_RETURN(
-      request.executable,
-      program.Replace(
-          lost, [this](const api::CompileRequest& compile) { return service_->Compile(compile); },
-          internal::CurrentDeadline()));
-  reply = execute();
-  if (reply.ok() || KindOf(reply.status()) != ErrorKind::kProgramNotFound) return reply;
-  return program.LostAgainError(lost, request.executable);
+    absl::StatusOr<api::ExecuteReply> reply = ExecuteWhenAccepted(request);
+    if (reply.ok() || KindOf(reply.status()) != ErrorKind::kProgramNotFound) return reply;
+    if (program.executable() != request.executable) continue;
+    if (lost != 0) return program.LostAgainError(lost, request.executable);
+    lost = request.executable;
+    TESSERA_RETURN_IF_ERROR(program.Replace(lost, compile, internal::CurrentDeadline()).status());
+  }
 }
 
 // Passes arguments by id, so that no contents travel, and carries accumulated deletions along, so

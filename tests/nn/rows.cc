@@ -121,10 +121,12 @@ std::vector<Row> MakeRows() {
             return Attention(x, {.local_window_size = {{2, 1}}});
           }});
 
-  const auto begin = [&](const char* name, const init::Initializer& f, const Dims& shape) {
+  const auto begin = [&](const char* name, const init::Initializer& f, const Dims& shape,
+                         double scale = 0) {
     add({.name = name,
          .f = [=](DType t, const Args& x) { return f(x[0], shape, t); },
-         .ulps64 = 16});
+         .ulps64 = 16,
+         .scale = scale});
   };
   for (const auto& [name, f] :
        {std::pair("glorot_uniform", init::glorot_uniform()),
@@ -139,8 +141,9 @@ std::vector<Row> MakeRows() {
   begin("init_uniform", init::uniform(0.3), {4, 3});
   begin("init_normal", init::normal(0.3), {4, 3});
   begin("init_truncated_normal", init::truncated_normal(0.3, kF32, -1, 0.5), {4, 3});
-  begin("init_orthogonal", init::orthogonal(2), {4, 3});
-  begin("init_orthogonal_axis", init::orthogonal(1, 0), {2, 3, 2});
+  // The error of an orthogonal matrix is relative to the length of its columns, which is given.
+  begin("init_orthogonal", init::orthogonal(2), {4, 3}, 2);
+  begin("init_orthogonal_axis", init::orthogonal(1, 0), {2, 3, 2}, 1);
   begin("variance_scaling_geo",
         init::variance_scaling(0.7, "fan_geo_avg", "normal",
                                {.in_axis = {0, 1}, .out_axis = 3, .batch_axis = 2}),

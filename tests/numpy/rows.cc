@@ -393,18 +393,26 @@ void AddLinalg(Table& t) {
      return Args{abs(linalg::qr(x[0], "r").second)};
    }).Within(4, 4, 16, 1);
   t.Add("qr_raw", [](const Args& x) { return PairOf(linalg::qr(x[0], "raw")); });
+  // The error of an eigenvalue is relative to the norm of the matrix, which is 5.
   t.Add("eigh_uplo", [](const Args& x) {
-    return Args{linalg::eigh(x[0], "U", false).first, linalg::eigvalsh(x[0], "L", false),
-                linalg::eigvalsh(x[0], "U", false)};
-  });
+     return Args{linalg::eigh(x[0], "U", false).first, linalg::eigvalsh(x[0], "L", false),
+                 linalg::eigvalsh(x[0], "U", false)};
+   }).Within(4, 4, 16, 5);
   t.Add("eigvalsh_uplo", [](const Args& x) { return Args{linalg::eigvalsh(x[0], "U")}; });
   t.Add("tensorinv", [](const Args& x) {
      return Args{linalg::tensorinv(x[0])};
    }).Within(64, 64, 256, 1);
-  t.Add("tensorinv_1", [](const Args& x) { return Args{linalg::tensorinv(x[0], 1)}; });
-  t.Add("tensorsolve", [](const Args& x) { return Args{linalg::tensorsolve(x[0], x[1])}; });
-  t.Add("tensorsolve_axes",
-        [](const Args& x) { return Args{linalg::tensorsolve(x[0], x[1], {1})}; });
+  // The error of a solution is relative to its largest element, and is up to the condition number
+  // of the matrix: 67, 19 and 71. OpenBLAS rounds differently on processors of other kinds.
+  t.Add("tensorinv_1", [](const Args& x) {
+     return Args{linalg::tensorinv(x[0], 1)};
+   }).Within(67, 67, 268, 10);
+  t.Add("tensorsolve", [](const Args& x) {
+     return Args{linalg::tensorsolve(x[0], x[1])};
+   }).Within(19, 19, 76, 4.7);
+  t.Add("tensorsolve_axes", [](const Args& x) {
+     return Args{linalg::tensorsolve(x[0], x[1], {1})};
+   }).Within(71, 71, 284, 18);
   t.Add("norm_of_nothing", [](const Args& x) {
     Args out = {linalg::norm(x[0]),
                 linalg::norm(x[0], {.ord = 1}),

@@ -10,6 +10,7 @@ import pytest
 import tessera
 from fake_server import FakeServer, fail
 from tessera import _proto
+from tessera._rpc import Deadline
 
 A = np.array([1, 2], np.float32)
 
@@ -96,6 +97,24 @@ def test_a_program_that_is_lost_again_at_once_is_an_error():
         with pytest.raises(tessera.NotFoundError, match="nothing: executable 1 was gone .* executable 3 was gone"):
             nothing()
     assert asked == ["compile", 1, "compile", 3]
+
+
+def test_a_loss_that_another_call_repaired_does_not_count():
+    handlers, asked = lost()
+    refuse = handlers["ProgramService/ExecuteProgram"]
+
+    def execute(request, context):
+        if request.executable == 1:  # another call has the program compiled meanwhile
+            nothing._replace(1, Deadline(20))
+        if request.executable < 4:
+            refuse(request, context)
+        return _proto.message("ExecuteProgramResponse")(operation=9)
+
+    handlers["ProgramService/ExecuteProgram"] = execute
+    with FakeServer(handlers) as server, tessera.connect(server.address, lease=None, timeout=20) as client:
+        nothing = client.compile("func main() -> () { return }", name="nothing")
+        nothing()
+    assert asked == ["compile", "compile", 1, 2, "compile"]
 
 
 def test_the_error_of_the_second_compilation_is_that_of_the_call():

@@ -95,7 +95,7 @@ class JailTest(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(f"/proc/{pid}/fd")), ["0", "1", "2", "3"])
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
             for name in environment.split(b"\0"):
-                self.assertRegex(name, rb"^$|^LD_LIBRARY_PATH=|^[A-Z]+SAN_OPTIONS=")
+                self.assertRegex(name, rb"^$|^LD_LIBRARY_PATH=|^[A-Z]+SAN_OPTIONS=|^OPENBLAS_CORETYPE=")
 
     def test_killed_jails_fail_their_requests_alone(self):
         cluster = self.cluster()

@@ -384,32 +384,30 @@ class Executable:
 
     def _execute(self, request: Any, deadline: Deadline) -> Any:
         """Starts a run. If the coordinator has dropped the executable, compiles the program again,
-        once. A run that was refused has made nothing, so that it does not happen twice."""
-
-        def execute() -> Any:
-            return self._channel._call_in_session(
-                "ProgramService/ExecuteProgram", request, deadline.left
-            )
-
-        try:
-            return execute()
-        except errors.NotFoundError as error:
-            if error.reason != "PROGRAM_NOT_FOUND":
-                raise
-        lost = int(request.executable)
-        request.executable = self._replace(lost, deadline)
-        request.request_id = ""  # A request for another executable is a new request.
-        try:
-            return execute()
-        except errors.NotFoundError as error:
-            if error.reason != "PROGRAM_NOT_FOUND":
-                raise
-        raise errors.NotFoundError(
-            f"{self._name}: executable {lost} was gone and its program was compiled again, and the "
-            f"new executable {request.executable} was gone as well before it could run; run fewer "
-            "programs at a time, or raise the coordinator's executables_max",
-            reason="PROGRAM_NOT_FOUND",
-        )
+        once. If another call has compiled it since this one was sent, that does not count. A run
+        that was refused has made nothing, so that it does not happen twice."""
+        lost = 0
+        while True:
+            request.executable = self.id
+            request.request_id = ""  # A request for another executable is a new request.
+            try:
+                return self._channel._call_in_session(
+                    "ProgramService/ExecuteProgram", request, deadline.left
+                )
+            except errors.NotFoundError as error:
+                if error.reason != "PROGRAM_NOT_FOUND":
+                    raise
+            if self.id != request.executable:
+                continue
+            if lost:
+                raise errors.NotFoundError(
+                    f"{self._name}: executable {lost} was gone and its program was compiled again, "
+                    f"and the new executable {request.executable} was gone as well before it could "
+                    "run; run fewer programs at a time, or raise the coordinator's executables_max",
+                    reason="PROGRAM_NOT_FOUND",
+                )
+            lost = int(request.executable)
+            self._replace(lost, deadline)
 
     def _put(self, index: int, value: Any, timeout: float) -> Array:
         if isinstance(value, Array):
