@@ -130,6 +130,18 @@ void Checker::OnLaunchBegin(uint64_t launch, const std::string& executor, uint64
 }
 
 void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& state) {
+  before_ = {};
+  const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
+  const bool is_farewell =
+      reported != nullptr && std::holds_alternative<api::ExecutorFarewell>(reported->report.body);
+  for (const auto& [name, x] : state.cluster.executors()) {
+    if (x.away) before_.away.emplace(name, x.info.incarnation);
+    if (is_farewell && (x.alive() || x.away) &&
+        x.last_registration_id == reported->registration_id &&
+        x.info.index == reported->report.executor &&
+        x.info.incarnation == reported->report.incarnation)
+      before_.farewell = {name, x.info.incarnation};
+  }
   const auto* deletion = std::get_if<scheduler::DeleteWorker>(&event);
   if (deletion == nullptr) return;
   const auto worker = state.cluster.workers().find(deletion->worker);
@@ -151,6 +163,7 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
           array != nullptr && array->donated_to == 0)
         donated_.erase(row.key.id);
     arrays_.clear();
+    coordinator_paused_until_ = absl::InfinitePast();  // this is another process
     for (const auto& [id, array] : state.catalogue.arrays()) arrays_[id] = FactsOf(array, state);
   }
   const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
@@ -164,6 +177,7 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
     if (const auto* send = std::get_if<scheduler::SendCommand>(&effect); send != nullptr && is_new)
       CheckSend(*send, state);
   if (!is_new) CheckAdopted(*reported, state);
+  CheckGone(event, state);
   for (const scheduler::Effect& effect : effects)
     if (const auto* commit = std::get_if<scheduler::Commit>(&effect))
       for (const scheduler::RowChange& row : commit->rows) CheckRow(row, state);
@@ -224,6 +238,23 @@ void Checker::CheckAdopted(const scheduler::WorkerReported& event, const schedul
       if (!std::binary_search(ready.begin(), ready.end(), id))
         world_->Violate("array ", id, " is ready on ", x.name, ", which came back without it");
     }
+  }
+}
+
+void Checker::CheckGone(const scheduler::Event& event, const scheduler::State& state) {
+  const auto& executors = state.cluster.executors();
+  if (const auto x = executors.find(before_.farewell.first);
+      x != executors.end() && x->second.info.incarnation == before_.farewell.second &&
+      (x->second.alive() || x->second.away))
+    world_->Violate("executor ", x->first, " said farewell, and does not count as gone");
+  if (!std::holds_alternative<scheduler::Tick>(event)) return;
+  const absl::Duration since_pause = world_->now() - coordinator_paused_until_;
+  for (const auto& [name, incarnation] : before_.away) {
+    const auto x = executors.find(name);
+    if (x == executors.end() || x->second.info.incarnation != incarnation) continue;
+    if (!x->second.alive() && !x->second.away && since_pause < kOutageGrace)
+      world_->Violate("executor ", name, " is given up ", absl::FormatDuration(since_pause),
+                      " after a pause of the coordinator");
   }
 }
 

@@ -9,6 +9,8 @@
 // - No id is given twice.
 // - A launch runs once.
 // - The coordinator counts a worker as away only if the worker was silent.
+// - An executor that said farewell counts as gone at once. After a pause of the coordinator, one
+//   that is away has the whole outage grace to come back.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -66,6 +68,8 @@ class Checker {
   // For this time the coordinator hears nothing. So it may notice a silence later by this time, and
   // the excuses for silences last longer by it.
   void CoordinatorIsDeaf(absl::Duration time);
+  // The coordinator is paused until this time.
+  void OnCoordinatorPaused(absl::Time until) { coordinator_paused_until_ = until; }
   // The process of an executor begins a launch.
   void OnLaunchBegin(uint64_t launch, const std::string& executor, uint64_t incarnation);
 
@@ -116,6 +120,9 @@ class Checker {
   // it has been silent for the outage grace.
   void CheckKill(const scheduler::SendCommand& send, const scheduler::State& state);
   void CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state);
+  // Compares the executors with those before the step (before_): one that said farewell is gone,
+  // and one that is given up for being away has had its time since the coordinator's last pause.
+  void CheckGone(const scheduler::Event& event, const scheduler::State& state);
 
   World* const world_;
   std::array<absl::Time, kFaultKinds> active_until_ = {};
@@ -128,6 +135,13 @@ class Checker {
   std::map<std::pair<std::string, uint64_t>, Disturbance> disturbed_;
   std::map<std::string, absl::Time> silence_excused_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // until then the coordinator hears nothing
+  absl::Time coordinator_paused_until_ = absl::InfinitePast();
+  // What OnStep compares with, from before the step: the executors that are away, and the executor
+  // that says farewell in this step ("" if none does), each with its incarnation.
+  struct BeforeStepFacts {
+    std::map<std::string, uint64_t> away;
+    std::pair<std::string, uint64_t> farewell;
+  } before_;
   std::set<std::tuple<uint64_t, std::string, uint64_t>> begun_launches_;
   std::map<uint64_t, KnownArray> arrays_;
   std::set<uint64_t> lost_arrays_;     // arrays that are lost

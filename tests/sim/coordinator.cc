@@ -11,7 +11,10 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kResetMax = absl::Milliseconds(50);
-constexpr absl::Duration kKillPatience = absl::Seconds(2);
+// How long a kill waits for a command that cannot be taken back, of any kind and of a save.
+constexpr absl::Duration kKillPatience = absl::Seconds(2), kSavePatience = absl::Seconds(8);
+// The scheduler notices a pause of at least this length for certain.
+constexpr absl::Duration kNoticedPause = absl::Milliseconds(1500);
 
 }  // namespace
 
@@ -55,18 +58,20 @@ void Coordinator::KillFor(absl::Duration time) {
   });
 }
 
-void Coordinator::KillBeforeDurableFor(absl::Duration time) {
+void Coordinator::KillBeforeDurableFor(absl::Duration time, bool of_save) {
   if (current_ == nullptr) return;
-  disk_.SlowFor(kKillPatience);
+  const absl::Duration patience = of_save ? kSavePatience : kKillPatience;
+  disk_.SlowFor(patience);
   const auto kill = [this, process = current_, time] {
     if (process == current_) KillFor(time);
   };
-  current_->OnIrrevocable(kill);
-  world_->After(kKillPatience, kill);
+  current_->OnIrrevocable(of_save, kill);
+  world_->After(patience, kill);
 }
 
 void Coordinator::PauseFor(absl::Duration time) {
   if (current_ == nullptr || current_->paused()) return;
+  if (time >= kNoticedPause) checker_->OnCoordinatorPaused(world_->now() + time);
   current_->PauseFor(time);
   world_->After(time, [this, process = current_, time] {
     if (process == current_)

@@ -41,8 +41,9 @@ class Coordinator {
 
   void KillFor(absl::Duration time);
   // Makes the disk slow. Then kills the process as soon as a step has begun an irrevocable effect
-  // for an operation that is not on the disk yet or, if no step does, after a while.
-  void KillBeforeDurableFor(absl::Duration time);
+  // (if `of_save`, that of a save) for an operation that is not on the disk yet or, if no step
+  // does, after a while.
+  void KillBeforeDurableFor(absl::Duration time, bool of_save);
   void PauseFor(absl::Duration time);
   void StarveFor(absl::Duration time);
   // Returns how much of the time until now does not count for leases, because the coordinator was

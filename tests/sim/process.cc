@@ -335,7 +335,8 @@ void Process::SendReplies(std::vector<scheduler::Inbox::Outgoing> replies) {
 // at which a fault may kill the process.
 void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool acknowledges_change) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
-    if (commits > durable_commit() && IsIrrevocable(send->command))
+    if (commits > durable_commit() && IsIrrevocable(send->command) &&
+        (!waits_for_save_ || std::holds_alternative<api::SaveShards>(send->command)))
       if (auto then = std::exchange(on_irrevocable_, nullptr))
         world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
     if (outbox_->PassOrKeep(*send, commits, durable_commit())) Send(*send);

@@ -43,8 +43,11 @@ class Process {
   // Gives the process little of the processor: each event takes long, and the others wait.
   void StarveFor(absl::Duration time);
   // Calls `then` soon after a step that sends an irrevocable command (it consumes, deletes or saves
-  // something) for an operation that is not on the disk yet.
-  void OnIrrevocable(std::function<void()> then) { on_irrevocable_ = std::move(then); }
+  // something; if `save`, only one that saves) for an operation that is not on the disk yet.
+  void OnIrrevocable(bool save, std::function<void()> then) {
+    waits_for_save_ = save;
+    on_irrevocable_ = std::move(then);
+  }
   // Runs the message now or, if the process is paused, when it continues.
   void Arrive(std::function<void()> message);
 
@@ -106,6 +109,7 @@ class Process {
   // Messages that arrived while the process was paused.
   std::vector<std::function<void()>> waiting_messages_;
   std::function<void()> on_irrevocable_;
+  bool waits_for_save_ = false;  // whether on_irrevocable_ waits for a command that saves
   AwakeTime awake_;
 
   std::optional<scheduler::Inbox> inbox_;

@@ -128,8 +128,11 @@ class Simulation {
   bool InjectIntoCoordinator(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kCoordinatorPause:
-        checker_.CoordinatorIsDeaf(fault.duration);
-        coordinator_.PauseFor(fault.duration);
+        if (fault.pick % 3 == 0) {
+          PauseWithWorker(*workers_[fault.pick / 3 % kWorkers], fault.duration);
+        } else {
+          PauseCoordinator(fault.duration);
+        }
         return true;
       case FaultKind::kCoordinatorStarved:
         for (const auto& worker : workers_) worker->Disturb(fault.duration);
@@ -138,7 +141,7 @@ class Simulation {
         return true;
       case FaultKind::kCoordinatorKill:
         if (fault.pick % 2 == 1) {
-          coordinator_.KillBeforeDurableFor(fault.duration);
+          coordinator_.KillBeforeDurableFor(fault.duration, /*of_save=*/fault.pick % 4 == 3);
         } else {
           coordinator_.KillFor(fault.duration);
         }
@@ -242,6 +245,21 @@ class Simulation {
       default:
         return;
     }
+  }
+
+  void PauseCoordinator(absl::Duration time) {
+    checker_.CoordinatorIsDeaf(time);
+    coordinator_.PauseFor(time);
+  }
+  // Pauses the coordinator for `time`, and the worker from some seconds before until the outage
+  // grace after it has almost passed.
+  void PauseWithWorker(Daemon& worker, absl::Duration time) {
+    const absl::Duration before = absl::Seconds(5);
+    const absl::Duration all = before + time + kOutageGrace - absl::Milliseconds(1500);
+    checker_.ExcuseSilence(worker.name(), world_.now() + all + kCutOff);
+    worker.Disturb(all + kCutOff);
+    worker.PauseFor(all);
+    world_.After(before, [this, time] { PauseCoordinator(time); });
   }
 
   World world_;
