@@ -403,7 +403,9 @@ TEST_F(RunsAheadTest, ALossThatAnotherCallRepairedDoesNotCount) {
     v1::ExecuteProgramsRequest request;
     EXPECT_TRUE(stream->Read(&request));
     tried.push_back(request.run().executable());
-    if (tried.size() == 1) TESSERA_EXPECT_OK(kept->Replace(1, compile, SteadyNow() + kLimit));
+    if (tried.size() == 1) {
+      TESSERA_EXPECT_OK(kept->Replace(1, compile, SteadyNow() + kLimit));
+    }
     if (tried.size() == 3) {
       AcceptWithResult(stream, request.number(), 101);
       while (stream->Read(&request)) continue;

@@ -270,10 +270,12 @@ void Machine::BeginAway(Executor& x, const std::string& reason) {
 }
 
 // While this process was paused, it heard nothing, and whoever wanted to come back may have been
-// waiting for it. So nothing that it finds when it goes on counts against an executor.
+// waiting for it. So nothing that it finds when it goes on counts against an executor. The event of
+// this step may have come before the pause, so the time is counted from the present and not from
+// when the event came.
 void Machine::RestartGrace() {
   if (cluster_.num_away() == 0) return;
-  const absl::Time until = now_ + s_.config.outage_grace;
+  const absl::Time until = now_ + s_.lag + s_.config.outage_grace;
   for (const auto& [name, known] : cluster_.executors())
     if (known.away) cluster_.BeginAway(cluster_.executor(name), until);
   Log("the coordinator was paused; the time to come back begins anew");
