@@ -669,6 +669,8 @@ class Machine {
   void OnAwayTimer();
   // Kills the process of an executor whose time to come back is over, if its worker is back.
   void KillUnheard(const Executor& executor);
+  // Returns until when an executor that goes away in this step may come back.
+  absl::Time AwayUntil() const;
   // Marks the executors of a worker that is silent or whose connection has ended as away.
   void BeginAway(const std::string& worker, const std::string& reason);
   // Marks an executor whose own connection has ended as away.

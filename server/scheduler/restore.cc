@@ -85,7 +85,7 @@ void Machine::On(const Restore& e) {
       FailArray(id, Error(ErrorKind::kInternal, "array ", id, ": its operation is unknown"));
     TryFree(id);
   }
-  if (cluster_.num_away() > 0) Arm(now_ + s_.config.outage_grace, kAwayTimer, 0);
+  if (cluster_.num_away() > 0) Arm(AwayUntil(), kAwayTimer, 0);
 }
 
 // Restores an array. Drops its record if a device that holds a shard does not exist.
@@ -229,10 +229,14 @@ void Machine::KillUnheard(const Executor& x) {
                                     api::KillExecutor{std::move(reason)}});
 }
 
+// Counts from the present and not from when the event of this step came: while the event waited,
+// perhaps for a pause to end, nothing was heard of anybody.
+absl::Time Machine::AwayUntil() const { return now_ + s_.lag + s_.config.outage_grace; }
+
 void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   const Worker& w = cluster_.worker(worker);
   const uint64_t registration_id = w.registration_id;
-  const absl::Time until = now_ + s_.config.outage_grace;
+  const absl::Time until = AwayUntil();
   // Disconnects all executors of the worker first, so that no command is sent to one of them.
   const std::vector<std::string> away = cluster_.Disconnect(worker, reason);
   for (const std::string& name : away) cluster_.BeginAway(cluster_.executor(name), until);
@@ -254,7 +258,7 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
 
 void Machine::BeginAway(Executor& x, const std::string& reason) {
   const uint64_t registration_id = x.registration_id;
-  const absl::Time until = now_ + s_.config.outage_grace;
+  const absl::Time until = AwayUntil();
   cluster_.DisconnectExecutor(x, reason);
   cluster_.BeginAway(x, until);
   Log("executor ", x.name, " is away");
@@ -270,12 +274,10 @@ void Machine::BeginAway(Executor& x, const std::string& reason) {
 }
 
 // While this process was paused, it heard nothing, and whoever wanted to come back may have been
-// waiting for it. So nothing that it finds when it goes on counts against an executor. The event of
-// this step may have come before the pause, so the time is counted from the present and not from
-// when the event came.
+// waiting for it. So nothing that it finds when it goes on counts against an executor.
 void Machine::RestartGrace() {
   if (cluster_.num_away() == 0) return;
-  const absl::Time until = now_ + s_.lag + s_.config.outage_grace;
+  const absl::Time until = AwayUntil();
   for (const auto& [name, known] : cluster_.executors())
     if (known.away) cluster_.BeginAway(cluster_.executor(name), until);
   Log("the coordinator was paused; the time to come back begins anew");
@@ -726,7 +728,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
       restored.last_heartbeat = {};
       restored.info.has_state = false;
       restored.overdue_for.clear();
-      cluster_.RestoreExecutor(std::move(restored), now_ + s_.config.outage_grace);
+      cluster_.RestoreExecutor(std::move(restored), AwayUntil());
     } else {
       LogIncident("record of the store dropped",
                   {{"executor", key->name}, {"why", "another executor has its devices"}});

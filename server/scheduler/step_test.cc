@@ -169,6 +169,10 @@ class Harness {
         state_.steady_ahead += absl::Milliseconds(Number(words.at(1)));
         continue;
       }
+      if (words[0] == "lag") {  // the events that follow came this long before their steps
+        state_.lag = absl::Milliseconds(Number(words.at(1)));
+        continue;
+      }
       if (words[0] == "caller") {  // caller TENANT [viewer|user|operator|admin]
         caller_.tenant = words.at(1);
         caller_.role = words.size() < 3         ? core::Role::kUser
