@@ -140,7 +140,7 @@ class Simulation {
         coordinator_.StarveFor(fault.duration);
         return true;
       case FaultKind::kCoordinatorKill:
-        if (fault.pick % 2 == 1) {
+        if (fault.pick % 4 > 0) {
           coordinator_.KillBeforeDurableFor(fault.duration, /*of_save=*/fault.pick % 4 == 3);
         } else {
           coordinator_.KillFor(fault.duration);
