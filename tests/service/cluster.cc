@@ -67,6 +67,12 @@ absl::StatusOr<std::string> ReadLine(int fd, absl::Duration patience) {
   return absl::DeadlineExceededError("the process does not listen");
 }
 
+// Returns `why` together with the wait status of the process, if it has ended.
+absl::Status WithEnd(const absl::Status& why, Process& process) {
+  const std::optional<int> status = process.Wait(absl::Seconds(1));
+  return status ? Annotate(why, absl::StrCat("wait status ", *status)) : why;
+}
+
 }  // namespace
 
 // Forks and executes `binary`. The parent-death signal makes the kernel kill the child when the
@@ -166,6 +172,7 @@ absl::Status Cluster::StartCoordinator() {
   absl::StatusOr<std::string> line =
       started.ok() ? ReadLine(ends[0], kStartPatience) : started.status();
   close(ends[0]);
+  if (started.ok() && !line.ok()) return WithEnd(line.status(), **started);
   TESSERA_RETURN_IF_ERROR(line);
   coordinator_ = *std::move(started);
   if (!absl::StartsWith(*line, kListening)) {

@@ -136,11 +136,11 @@ class Checker {
   std::map<std::string, absl::Time> silence_excused_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // until then the coordinator hears nothing
   absl::Time coordinator_paused_until_ = absl::InfinitePast();
-  // What OnStep compares with, from before the step: the executors that are away, and the executor
-  // that says farewell in this step ("" if none does), each with its incarnation.
+  // Facts from before the step, which OnStep compares with those after it. Each executor is given
+  // by its name and its incarnation.
   struct BeforeStepFacts {
-    std::map<std::string, uint64_t> away;
-    std::pair<std::string, uint64_t> farewell;
+    std::map<std::string, uint64_t> away;       // executors that are away
+    std::pair<std::string, uint64_t> farewell;  // executor that says farewell; "" if none does
   } before_;
   std::set<std::tuple<uint64_t, std::string, uint64_t>> begun_launches_;
   std::map<uint64_t, KnownArray> arrays_;
