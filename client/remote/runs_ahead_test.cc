@@ -94,6 +94,15 @@ class RunsAheadTest : public ::testing::Test {
     next_compile_ = std::move(reply);
     return kept;
   }
+  // Acts as another call, which has the program compiled again as executable `made`.
+  static void ReplaceByAnotherCall(api::KeptProgram& kept, uint64_t lost, uint64_t made) {
+    const auto compile = [made](const api::CompileRequest&) {
+      api::CompileReply reply;
+      reply.executable = made;
+      return reply;
+    };
+    TESSERA_EXPECT_OK(kept.Replace(lost, compile, SteadyNow() + kLimit));
+  }
   // Sends a run with one result, and returns the id of that result.
   uint64_t Run(uint64_t executable, std::vector<uint64_t> args, std::vector<uint64_t> release = {},
                std::shared_ptr<api::KeptProgram> kept_program = nullptr) {
@@ -379,12 +388,7 @@ TEST_F(RunsAheadTest, ARunUsesTheExecutableThatTookThePlaceOfItsOwn) {
     return grpc::Status::OK;
   });
   const auto kept = Keep(1, 21);
-  const auto compile = [](const api::CompileRequest&) {
-    api::CompileReply reply;
-    reply.executable = 11;
-    return reply;
-  };
-  TESSERA_ASSERT_OK(kept->Replace(1, compile, SteadyNow() + kLimit));
+  ReplaceByAnotherCall(*kept, 1, 11);
   EXPECT_EQ(*CoordinatorId(Run(1, {7}, {}, kept)), 101);
   EXPECT_THAT(tried, ::testing::ElementsAre(11, 21));
 }
@@ -393,19 +397,12 @@ TEST_F(RunsAheadTest, ARunUsesTheExecutableThatTookThePlaceOfItsOwn) {
 // again, as executable 11. Then executable 11 is lost as well.
 TEST_F(RunsAheadTest, ALossThatAnotherCallRepairedDoesNotCount) {
   const auto kept = Keep(1, 21);
-  const auto compile = [](const api::CompileRequest&) {
-    api::CompileReply reply;
-    reply.executable = 11;
-    return reply;
-  };
   std::vector<uint64_t> tried;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
     EXPECT_TRUE(stream->Read(&request));
     tried.push_back(request.run().executable());
-    if (tried.size() == 1) {
-      TESSERA_EXPECT_OK(kept->Replace(1, compile, SteadyNow() + kLimit));
-    }
+    if (tried.size() == 1) ReplaceByAnotherCall(*kept, 1, 11);
     if (tried.size() == 3) {
       AcceptWithResult(stream, request.number(), 101);
       while (stream->Read(&request)) continue;
