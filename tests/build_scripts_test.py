@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the scripts that the build and scripts/test rely on: cmake/unity_groups.py,
-cmake/pch_sum.py and scripts/test_times.py."""
+"""Tests the scripts that the build and the runs of all tests rely on: cmake/unity_groups.py,
+cmake/pch_sum.py, scripts/test_times.py and scripts/check."""
 
 import os
 import shutil
@@ -212,6 +212,54 @@ class TimesTest(unittest.TestCase):
         self.assertGreater(len(tables["Step"]), 3)
         for row in tables["Step"]:
             self.assertGreater(test_times.seconds(row[1]), 0, row)
+
+
+class CheckTest(unittest.TestCase):
+    """scripts/check beside scripts that stand for its steps."""
+
+    def setUp(self):
+        root = tempfile.TemporaryDirectory()
+        self.addCleanup(root.cleanup)
+        self.folder = os.path.join(root.name, "scripts")
+        os.mkdir(self.folder)
+        self.script = shutil.copy(os.path.join(ROOT, "scripts", "check"), self.folder)
+        for name, status in (("setup", 0), ("docs", 0), ("try_kill", 3), ("try_jax", 77), ("release", 0)):
+            path = os.path.join(self.folder, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\necho {name} ran\nexit {status}\n")
+            os.chmod(path, 0o755)
+
+    def check(self, *steps):
+        return subprocess.run(["bash", self.script, *steps], capture_output=True, text=True, check=False)
+
+    def test_a_step_that_fails_is_named_and_the_others_run(self):
+        done = self.check("docs", "try_kill", "try_jax", "archive")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        table = done.stdout.split("== check\n")[1]
+        self.assertEqual([row.split()[2:] for row in table.splitlines()],
+                         [["docs", "passed"], ["try_kill", "FAILED"], ["try_jax", "skipped"], ["archive", "passed"]])
+        self.assertIn("release ran", done.stdout)
+
+    def test_what_is_skipped_fails_nothing_and_only_chosen_steps_run(self):
+        done = self.check("try_jax", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("try_kill ran", done.stdout)
+
+    def test_a_step_fails_if_one_of_its_commands_does(self):
+        done = self.check("asan")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("asan              FAILED", done.stdout)
+
+    def test_unknown_steps_are_refused_before_anything_runs(self):
+        done = self.check("docs", "nosuch")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no step nosuch; the steps are format test asan", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_the_steps_are_listed(self):
+        steps = self.check("--list").stdout.split()
+        self.assertGreater(len(steps), 20)
+        self.assertIn("try_kill", steps)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 namespace tessera::testing {
 
 // Returns a sixth of `all`, rounded up, if the environment variable TESSERA_FEWER_SEEDS is set,
-// else `all`. scripts/test sets it for the tests under sanitizers; scripts/check does not.
+// else `all`. The test presets asan and tsan set it.
 int64_t NumSeeds(int64_t all);
 
 }  // namespace tessera::testing
