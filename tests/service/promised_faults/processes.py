@@ -198,7 +198,7 @@ class CoordinatorRestarts(Fault):
         for what, call in calls.items():
             error = error_of(call)
             if (error is None or error.code != "NOT_FOUND"
-                    or "the coordinator restarted" not in error.message):
+                    or "the coordinator has restarted since then" not in error.message):
                 wrong.append(f"{what}: {error or 'it answers as if it were one of this life'}")
         result.none("old ids not told as such", wrong)
 

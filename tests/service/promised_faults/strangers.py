@@ -23,7 +23,8 @@ class ProgramsEnd(Fault):
             raise Skip(f"{daemons.bin_dir()}/promises_client is not built")
         self.running, self.caller = self.cluster(coordinator_flags=[
             f"--keepalive-ms={1000 * self.KEEPALIVE}",
-            f"--keepalive-timeout-ms={1000 * self.KEEPALIVE}"])
+            f"--keepalive-timeout-ms={1000 * self.KEEPALIVE}",
+            f"--session-grace-ms={1000 * self.GRACE}"])
 
     def round(self, result):
         # The device has 64 MiB. If the first program left its array behind, the second would have
