@@ -221,13 +221,14 @@ void WorkerStream::EndQuestions(const std::string& why) {
 }
 
 void WorkerStream::OnEnded(const std::string& why) {
+  // Once the coordinator has heard of the end, nothing is sent to the executors any more.
+  StopServingExecutors();
   if (const uint64_t registration_id = registration_id_; registration_id != 0) {
     if (workers_->Remove(registration_id))
       RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker_name(), " ended: ", why),
                    registration_id);
     workers_->events().Disconnect(registration_id, absl::UnavailableError(why));
   }
-  StopServingExecutors();
   EndQuestions(why);
 }
 
