@@ -441,7 +441,7 @@ class DeviceBackend final : public Backend {
   // Aborts a communicator for which GroupComms::AwaitReady has given up. Called by the enqueueing
   // thread, which enqueues nothing else before this returns.
   void AbortCommunicator(GroupComm& communicator) {
-    if (communicator.aborted.exchange(true)) return;
+    if (!communicator.MarkAborted()) return;
     // The abort may block for ever, so the poller watches it and declares the device lost.
     const auto done = std::make_shared<std::atomic<bool>>(false);
     const absl::Time deadline = SteadyNow() + options_.abort_grace;

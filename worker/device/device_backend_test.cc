@@ -102,7 +102,7 @@ class TestDevice {
     context.donations = donations;
     context.launch = ++launches_;
     context.program = "program";
-    context.cancel = &cancel;
+    context.cancel = next_cancel;
     context.in_flight = queue_.Begin(context.launch);
     TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend->Enqueue(executable, context, args));
     EnqueuedLaunch running;
@@ -134,6 +134,7 @@ class TestDevice {
   }
 
   CancelToken cancel;
+  CancelToken* next_cancel = &cancel;  // that of the next launch
   RunContext context;
   std::unique_ptr<Backend> backend;
 
@@ -818,6 +819,48 @@ TEST_F(DeviceBackendTest, ACancelledCollectiveIsAborted) {
   two.devices[0]->cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
   EXPECT_THAT(running.Wait(), ReasonIs("CANCELLED", "enough"));
   EXPECT_THAT(two.devices[0]->fatal_status(), IsOk());
+}
+
+// When a communicator is aborted, the kernels of the exchanges that wait behind the aborted one end
+// at once, and their events are reached. A launch must not take that for its end.
+TEST_F(DeviceBackendTest, WhatWaitsBehindACancelledExchangeDoesNotEndWell) {
+  TwoDevices two;
+  TestDevice& device = *two.devices[0];
+  const ir::Program sum = PsumProgram(), twice = Parse(R"(func main(%x: f32[4]) -> (f32[4]) {
+  %y = add(%x, %x)
+  return %y
+})");
+  std::vector<std::shared_ptr<const Executable>> sums;
+  for (const auto& d : two.devices) sums.push_back(*d->backend->Compile(sum));
+  const Array ones = Array::Of(DType::kF32, {4}, {1, 1, 1, 1});
+  two.OnBoth([&](int d) {
+    EXPECT_THAT(two.devices[d]->Run(*sums[d], {two.devices[d]->Put(ones)}).status(), IsOk());
+  });
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto doubled, device.backend->Compile(twice));
+  const DeviceBufferRef x = device.Put(ones);
+  // The other device does not come.
+  CancelToken first;
+  device.next_cancel = &first;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch stalled,
+                               device.Enqueue(*sums[0], {x}));
+  device.next_cancel = &device.cancel;
+  std::vector<TestDevice::EnqueuedLaunch> behind;
+  for (int launch = 0; launch < 15; ++launch) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(behind.emplace_back(), device.Enqueue(*sums[0], {x}));
+  }
+  TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch independent,
+                               device.Enqueue(*doubled, {x}));
+  first.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  EXPECT_THAT(stalled.Wait(), ReasonIs("CANCELLED", "enough"));
+  for (const TestDevice::EnqueuedLaunch& launch : behind) {
+    EXPECT_THAT(launch.Wait(), ReasonIs("PEER_ABORTED", AllOf(HasSubstr("psum (model.cc:41)"),
+                                                              HasSubstr("ranks {0,1}"))));
+  }
+  EXPECT_THAT(independent.Wait(), IsOk());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array y, device.backend->ToHost(*independent.results[0]));
+  EXPECT_EQ(y, Array::Of(DType::kF32, {4}, {2, 2, 2, 2}));
+  EXPECT_THAT(device.fatal_status(), IsOk());
+  EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
 // ---- Collectives beside other steps. ----

@@ -40,6 +40,13 @@ absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& 
 
 }  // namespace
 
+absl::Status GroupComm::AbortedError(const std::string& label) const {
+  return MakeError(ErrorKind::kPeerAborted,
+                   absl::StrCat(label, ": the exchange of ranks {", absl::StrJoin(group, ","),
+                                "} was broken off together with one of an earlier operation, which "
+                                "was cancelled or failed; run it again"));
+}
+
 absl::Duration PollInterval(absl::Duration waited) {
   constexpr absl::Duration kBusyWait = absl::Microseconds(200), kPauseMax = absl::Milliseconds(1);
   if (waited < kBusyWait) return absl::ZeroDuration();
@@ -58,7 +65,7 @@ absl::StatusOr<GroupCommRef> GroupComms::GetOrCreate(const RunContext& context,
     absl::MutexLock lock(&mu_);
     const auto it = comms_.find(map_key);
     // A communicator that was aborted with a failed launch is replaced.
-    if (it != comms_.end() && !it->second->aborted) return it->second;
+    if (it != comms_.end() && !it->second->aborted()) return it->second;
   }
   if (context.collectives == nullptr) {
     return MakeError(ErrorKind::kInternal,
@@ -90,7 +97,9 @@ absl::StatusOr<GroupCommRef> GroupComms::GetOrCreate(const RunContext& context,
 absl::Status GroupComms::AwaitReady(GroupComm& communicator, const RunContext& context,
                                     const std::string& label) const {
   absl::Status ready = PollUntilReady(communicator, context, label);
-  if (!ready.ok()) abort_(communicator);
+  if (ready.ok()) return ready;
+  if (communicator.aborted()) return communicator.AbortedError(label);
+  abort_(communicator);
   return ready;
 }
 

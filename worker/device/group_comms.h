@@ -24,11 +24,25 @@
 
 namespace tessera::worker::device {
 
+// A comm of a group. Once it is aborted, its kernels end early, those of other launches that were
+// enqueued behind the aborted one too: their events are then reached although nothing was
+// exchanged. So a collective has exchanged its values only if its end was seen before `aborted()`
+// was true.
 struct GroupComm {
   CommHandle handle;
   std::vector<int> group;  // the ranks in group order
   int position = 0;        // position of this device in `group`
-  std::atomic<bool> aborted{false};
+
+  // Notes that the comm is aborted now. Must be called before the library's abort. Returns false if
+  // it was noted before. Thread-safe, like aborted().
+  bool MarkAborted() { return !aborted_.exchange(true); }
+  bool aborted() const { return aborted_.load(); }
+  // Returns PEER_ABORTED for the collective `label`. The reason of the abort is not told, since the
+  // launch that was aborted may be another tenant's.
+  absl::Status AbortedError(const std::string& label) const;
+
+ private:
+  std::atomic<bool> aborted_{false};
 };
 using GroupCommRef = std::shared_ptr<GroupComm>;
 

@@ -74,7 +74,7 @@ void CollectiveAborter::Abort(const RunContext& context,
     }
     on_cause(cause);
     for (const WatchedCollective& collective : *collectives) {
-      if (collective.comm->aborted.exchange(true)) continue;
+      if (!collective.comm->MarkAborted()) continue;
       static_cast<void>(device->api().comm_abort(collective.comm->handle.get()));
     }
   };
@@ -142,6 +142,8 @@ void Launch::PollCollectives(absl::Time now) {
     if (!ended.ok()) return;
     if (*ended) {
       running_since_.reset();
+      if (collective.comm->aborted())
+        spoiled_.Update(collective.comm->AbortedError(collective.label));
       continue;
     }
     if (!running_since_) {
@@ -159,6 +161,16 @@ void Launch::PollCollectives(absl::Time now) {
   }
 }
 
+absl::Status Launch::FinalStatus() const {
+  if (aborting_) return AbortCause();
+  if (!spoiled_.ok()) return spoiled_;
+  for (size_t i = next_collective_; i < collectives_->size(); ++i) {
+    const WatchedCollective& collective = (*collectives_)[i];
+    if (collective.comm->aborted()) return collective.comm->AbortedError(collective.label);
+  }
+  return absl::OkStatus();
+}
+
 bool Launch::Poll(absl::Time now) {
   if (!aborting_) PollCollectives(now);
   const absl::StatusOr<bool> reached = device_->IsReached(work_.end);
@@ -166,7 +178,7 @@ bool Launch::Poll(absl::Time now) {
     on_fatal_(reached.status());
     return End(aborting_ ? AbortCause() : reached.status());
   }
-  if (*reached) return End(aborting_ ? AbortCause() : absl::OkStatus());
+  if (*reached) return End(FinalStatus());
   if (now <= give_up_at_) return false;
   on_fatal_(MakeError(
       ErrorKind::kWorkerLost,

@@ -111,6 +111,9 @@ class Launch {
   void PollCollectives(absl::Time now);
   void Abort(absl::Time now, const absl::Status& why, int stuck_index);
   absl::Status AbortCause() const;
+  // Returns the status with which the launch ends once its end event is reached: an error if it was
+  // aborted, or if a communicator that it used was, because its results may then be wrong.
+  absl::Status FinalStatus() const;
   // Ends the launch with this status, and returns true.
   bool End(const absl::Status& status);
 
@@ -122,6 +125,8 @@ class Launch {
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
   size_t next_collective_ = 0;  // the first collective that has not ended
+  // The error of the first collective whose communicator was aborted before its end was seen.
+  absl::Status spoiled_;
   // When that collective began to run, as far as Poll has seen; nullopt if it has not begun.
   std::optional<absl::Time> running_since_;
   bool aborting_ = false;

@@ -211,9 +211,10 @@ class FailedPreconditionError(Error):
 
 
 class AbortedError(Error):
-    """The operation was stopped because another device failed first.
+    """The operation was stopped because another device or operation failed first.
 
-    The reason is PEER_FAILED, and the message names that failure, which decides whether to retry.
+    If the reason is PEER_FAILED, the message names that failure, which decides whether to retry. If it is
+    PEER_ABORTED, an operation before this one on the same devices was broken off in an exchange: run this one again.
 
     Example:
         double = client.compile("func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
