@@ -821,8 +821,8 @@ TEST_F(DeviceBackendTest, ACancelledCollectiveIsAborted) {
   EXPECT_THAT(two.devices[0]->fatal_status(), IsOk());
 }
 
-// When a communicator is aborted, the kernels of the exchanges that wait behind the aborted one end
-// at once, and their events are reached. A launch must not take that for its end.
+// When a communicator is aborted, the exchanges that wait behind the aborted one end at once, and
+// have exchanged nothing. A launch with such an exchange must end with an error.
 TEST_F(DeviceBackendTest, WhatWaitsBehindACancelledExchangeDoesNotEndWell) {
   TwoDevices two;
   TestDevice& device = *two.devices[0];

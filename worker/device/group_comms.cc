@@ -98,7 +98,9 @@ absl::Status GroupComms::AwaitReady(GroupComm& communicator, const RunContext& c
                                     const std::string& label) const {
   absl::Status ready = PollUntilReady(communicator, context, label);
   if (ready.ok()) return ready;
-  if (communicator.aborted()) return communicator.AbortedError(label);
+  // A cancel of this launch and a lost device are told as such.
+  if (KindOf(ready) == ErrorKind::kPeerFailed && communicator.aborted())
+    return communicator.AbortedError(label);
   abort_(communicator);
   return ready;
 }

@@ -24,10 +24,10 @@
 
 namespace tessera::worker::device {
 
-// A comm of a group. Once it is aborted, its kernels end early, those of other launches that were
-// enqueued behind the aborted one too: their events are then reached although nothing was
-// exchanged. So a collective has exchanged its values only if its end was seen before `aborted()`
-// was true.
+// The comm of one group of ranks. When a comm is aborted, all of its kernels end early, also those
+// that other launches have enqueued. The end event of a collective is then reached although the
+// collective has exchanged nothing. So a collective has certainly exchanged its values only if
+// `aborted()` was false after the end event was reached.
 struct GroupComm {
   CommHandle handle;
   std::vector<int> group;  // the ranks in group order

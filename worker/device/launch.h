@@ -125,7 +125,7 @@ class Launch {
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
   size_t next_collective_ = 0;  // the first collective that has not ended
-  // The error of the first collective whose communicator was aborted before its end was seen.
+  // The error of the first collective whose communicator had been aborted when Poll saw its end.
   absl::Status spoiled_;
   // When that collective began to run, as far as Poll has seen; nullopt if it has not begun.
   std::optional<absl::Time> running_since_;
