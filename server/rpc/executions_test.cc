@@ -203,16 +203,23 @@ TEST_P(ExecutionsTest, RequestsBeyondTheRunLimitWait) {
 // Inline results for a caller that does not read do not pile up: beyond a bound they are left out,
 // and the caller reads them by ticket.
 TEST_P(ExecutionsTest, ResultsForASlowReaderAreBounded) {
-  constexpr int kRuns = 100;
+  // The results have far more bytes than the connection has room for.
+  constexpr int kRuns = 400;
   const v1::ExecuteProgramRequest run = MakeDoublingRun(1 << 14);
+  worker_->HoldLaunches(true);
   for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
   ASSERT_TRUE(stream_->WritesDone());
+  uint64_t last = 0;
+  for (int i = 1; i <= kRuns; ++i) last = Next().accepted().operation();
   // The test reads nothing before all runs have ended.
-  ASSERT_TRUE(testing::Eventually([&] { return worker_->num_buffers() == 1 + kRuns; }));
+  worker_->HoldLaunches(false);
+  ASSERT_TRUE(testing::Eventually([&] {
+    const absl::StatusOr<api::Operation> operation = service_->GetOperation(last);
+    return operation.ok() && operation->state == api::OperationState::kDone;
+  }));
   int with_results = 0, by_ticket = 0;
-  for (int left = 2 * kRuns; left > 0; --left) {
+  for (int left = kRuns; left > 0; --left) {
     const v1::ExecuteProgramsEvent event = Next();
-    if (!event.has_ended()) continue;
     EXPECT_EQ(event.ended().operation().state(), v1::OPERATION_STATE_DONE);
     ++(event.ended().results_size() == 1 ? with_results : by_ticket);
   }
