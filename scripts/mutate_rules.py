@@ -222,8 +222,7 @@ def verdict_on(build, mutation):
         error = build.compile(mutation, scratch)
         if error is not None:
             return f"does not compile: {error}"
-        name = "_".join(mutation.path.relative_to(ROOT / "ir").with_suffix("").parts)
-        tests = [test.format(file=name) for test in TESTS]
+        tests = tests_of(mutation.path)
         linked = {}
         # Whole tests take up to a minute, so the samples of the op alone are tried first.
         one_op = [(test, f"*/{mutation.op}") for test in BY_OP if not mutation.op.startswith("(")]
@@ -234,6 +233,27 @@ def verdict_on(build, mutation):
             if failed:
                 return failed
     return None
+
+
+def check_unchanged(build, paths):
+    """Ends the script if a file does not compile as it is, or a test fails as it is."""
+    for path in paths:
+        with tempfile.TemporaryDirectory(prefix="mutate_rules.") as folder:
+            error = build.compile(Mutation(path, path.read_text(), 0, 0, "(nothing)", ""), pathlib.Path(folder))
+        if error is not None:
+            sys.exit(f"{path.name} does not compile as it is: {error}")
+    for test in sorted({test for path in paths for test in tests_of(path)}):
+        with tempfile.TemporaryDirectory(prefix="mutate_rules.") as folder:
+            command = build.link(test, pathlib.Path(folder))
+            failed = run(command, "*") if command else None
+        if failed:
+            sys.exit(f"{test} fails as it is: {failed}")
+
+
+def tests_of(path):
+    """Returns the names of the tests that may notice a change of the file."""
+    name = "_".join(path.relative_to(ROOT / "ir").with_suffix("").parts)
+    return [test.format(file=name) for test in TESTS]
 
 
 def run(command, filter_):
@@ -272,10 +292,7 @@ def main():
         sys.exit("no rule has this name")
     build = Build((ROOT / args.build).resolve())
     unnoticed = []
-    for path in sorted({m.path for m in chosen}):
-        verdict = verdict_on(build, Mutation(path, path.read_text(), 0, 0, "(nothing)", ""))
-        if verdict:
-            sys.exit(f"{path.name} fails as it is: {verdict}")
+    check_unchanged(build, sorted({m.path for m in chosen}))
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         verdicts = pool.map(lambda m: verdict_on(build, m), chosen)
         for m, verdict in zip(chosen, verdicts):
