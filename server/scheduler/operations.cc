@@ -15,12 +15,20 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Returns whether the executor failed only because a peer did.
-bool BlamesAPeer(const absl::Status& status) {
-  const ErrorKind kind = KindOf(status);
-  // An executor that reports is not lost itself: its WORKER_LOST is about a peer.
-  return kind == ErrorKind::kPeerFailed || kind == ErrorKind::kCollectiveTimeout ||
-         kind == ErrorKind::kWorkerLost;
+// Returns how much an error that blames a peer says about the cause, or 0 if the error blames no
+// peer. An executor that reports is not lost itself: its WORKER_LOST is about a peer.
+int BlameOfAPeer(const absl::Status& status) {
+  switch (KindOf(status)) {
+    case ErrorKind::kPeerFailed:
+      return 1;
+    case ErrorKind::kPeerAborted:
+      return 2;
+    case ErrorKind::kCollectiveTimeout:
+    case ErrorKind::kWorkerLost:
+      return 3;
+    default:
+      return 0;
+  }
 }
 
 const char* StateName(api::OperationState state) {
@@ -515,11 +523,9 @@ void Machine::HandleLaunchEnd(const Executor& executor, uint64_t launch, const a
     const absl::Status error = Annotate(
         status,
         std::string(absl::StrCat("operation ", launch, " (", op.name, ") on ", executor.name)));
-    if (!BlamesAPeer(status)) return Fail(launch, error);
-    // An error about a lost or missing peer says more than PEER_FAILED.
-    if (op.peer_error.ok() || (KindOf(op.peer_error) == ErrorKind::kPeerFailed &&
-                               KindOf(error) != ErrorKind::kPeerFailed))
-      op.peer_error = error;
+    const int blame = BlameOfAPeer(status);
+    if (blame == 0) return Fail(launch, error);
+    if (op.peer_error.ok() || BlameOfAPeer(op.peer_error) < blame) op.peer_error = error;
     if (op.verdict_until == absl::InfiniteFuture()) {
       op.verdict_until = now_ + s_.config.verdict_wait;
       Arm(op.verdict_until, kVerdictTimer, launch);

@@ -134,6 +134,12 @@ std::string Context(const Call& call) {
 
 }  // namespace
 
+absl::Status StatusForPeers(const absl::Status& why) {
+  return KindOf(why) == ErrorKind::kWorkerLost
+             ? why
+             : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
+}
+
 absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call) {
   TESSERA_RETURN_IF_ERROR(FindPosition(config, call));
   TESSERA_RETURN_IF_ERROR(DivideIntoBlocks(call));

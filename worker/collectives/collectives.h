@@ -65,6 +65,10 @@ struct CommunicatorConfig {
   absl::Duration launch_patience;
 };
 
+// Returns the failure of a launch as the other executors are told it: PEER_FAILED, because they are
+// not its cause, unless it names a lost executor.
+absl::Status StatusForPeers(const absl::Status& why);
+
 // Identifies a call. The members of a group agree on `launch` and `op_sequence`. The id of a launch
 // is never used again.
 struct CallKey {
@@ -135,6 +139,10 @@ class Collectives {
   // Ends the calls of one launch with `status`, unless the launch has failed before. Local calls
   // return `status` itself; other executors report PEER_FAILED with its message. Does not block.
   virtual void AbortLaunch(uint64_t launch, absl::Status status) = 0;
+  // Returns the failure of the launch, which is the status of an AbortLaunch here, the PEER_FAILED
+  // of one at a peer, or a missed deadline. Returns OK if the launch has not failed. A failure of
+  // the communicator does not count. Does not block; thread-safe.
+  virtual absl::Status LaunchFailure(uint64_t launch) const = 0;
   // Ends all calls, now and later, with `status`. The communicator cannot be used any more.
   virtual void Abort(absl::Status status) = 0;
 };

@@ -15,28 +15,12 @@
 #include "worker/collectives/retry.h"
 #include "worker/collectives/socket.h"
 #include "worker/collectives/testing/collectives_suite.h"
+#include "worker/collectives/testing/test_cluster.h"
 #include "worker/collectives/tls.h"
 #include "worker/collectives/wire.h"
 
 namespace tessera::worker {
 namespace {
-
-// A listening socket on a free loopback port.
-struct Listener {
-  Listener() : fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(fd.get(), generic, size), 0);
-    EXPECT_EQ(listen(fd.get(), 64), 0);
-    EXPECT_EQ(getsockname(fd.get(), generic, &size), 0);
-    endpoint = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
-  UniqueFd fd;
-  std::string endpoint;
-};
 
 const pki::Credential& Authority() {
   static const auto* const authority = new pki::Credential(*pki::MakeCa("test", absl::Now()));
@@ -57,56 +41,14 @@ std::shared_ptr<const TlsContext> TlsOf(const std::string& worker,
   return *context;
 }
 
-// A cluster of executors w0, w1, ... with `ranks_each` ranks each.
-class TestCluster : public Cluster {
- public:
-  TestCluster(int executor_count, int ranks_each, absl::Duration timeout)
-      : listeners(executor_count) {
-    config.generation = 3;
-    config.secret = "open sesame";
-    config.timeout = timeout;
-    for (int rank = 0; rank < executor_count * ranks_each; ++rank) {
-      const int e = rank / ranks_each;
-      executor_of_rank.push_back(e);
-      config.ranks.push_back(
-          {10 + rank, ExecutorOf(e), /*incarnation=*/100u + e, listeners[e].endpoint, HostOf(e)});
-    }
-    executors.resize(executor_count);
-  }
-
-  // The configuration of executor `e`.
-  CommunicatorConfig ConfigOf(int e) const {
-    CommunicatorConfig result = config;
-    if (use_tls) result.tls = TlsOf(ExecutorOf(e));
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (executor_of_rank[rank] == e) result.local_ranks.push_back(rank);
-    }
-    return result;
-  }
-  void Start(int e, const CommunicatorConfig& with) {
-    executors[e] = MakeCollectives(with, executors.size() == 1 ? -1 : listeners[e].fd.get());
-  }
-  void Start(int e) { Start(e, ConfigOf(e)); }
-  void StartAll() {
-    for (size_t e = 0; e < executors.size(); ++e) Start(static_cast<int>(e));
-  }
-
-  ~TestCluster() override {
-    // All executors stop at once, as separate processes would.
-    std::vector<std::thread> threads;
-    for (auto& executor : executors) threads.emplace_back([&executor] { executor.reset(); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  std::vector<Listener> listeners;
-  CommunicatorConfig config;
-  bool use_tls = false;
-};
+void UseTls(TestCluster& cluster) {
+  cluster.tls_of = [](const std::string& worker) { return TlsOf(worker); };
+}
 
 CollectivesImpl Impl(std::string name, int executors, int ranks_each, bool tls = false) {
   return {std::move(name), executors * ranks_each, [=](absl::Duration timeout) {
             auto cluster = std::make_unique<TestCluster>(executors, ranks_each, timeout);
-            cluster->use_tls = tls;
+            if (tls) UseTls(*cluster);
             cluster->StartAll();
             // The suite sees a Cluster; the rest of the object is released with it.
             return std::unique_ptr<Cluster>(std::move(cluster));
@@ -163,7 +105,7 @@ TEST(TlsCollectives, APeerWithoutTheRightCertificateIsRefused) {
 
 TEST(TlsCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
   TestCluster cluster(2, 1, absl::Seconds(60));
-  cluster.use_tls = true;
+  UseTls(cluster);
   cluster.StartAll();
   ASSERT_TRUE(cluster
                   .Run(kBoth,
@@ -400,7 +342,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, LaunchThatIsLate, ::testing::Values(3, 100'000))
 TEST(TcpCollectives, AnExecutorThatIsPausedBeforeItsWelcomeIsNotLost) {
   for (const bool tls : {false, true}) {
     TestCluster cluster(2, 1, absl::Milliseconds(500));
-    cluster.use_tls = tls;
+    if (tls) UseTls(cluster);
     cluster.Start(0);
     CallKey key = kKey;
     for (; key.launch < kKey.launch + 3; ++key.launch) {

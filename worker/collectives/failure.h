@@ -82,6 +82,13 @@ class FailureLatch {
     absl::MutexLock lock(&mu_);
     return !first_.ok() || launches_.count(launch) > 0;
   }
+  // Returns the failure of the launch, or OK if it has not failed, even if the communicator has.
+  absl::Status launch_failure(uint64_t launch) const {
+    if (!any_failed_.load(std::memory_order_acquire)) return absl::OkStatus();
+    absl::MutexLock lock(&mu_);
+    const auto it = launches_.find(launch);
+    return it == launches_.end() ? absl::OkStatus() : it->second;
+  }
 
  private:
   std::vector<std::function<void()>> listeners_;  // immutable once other threads may call Set

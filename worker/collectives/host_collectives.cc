@@ -55,6 +55,9 @@ class HostCollectives final : public Collectives {
   void AbortLaunch(uint64_t launch, absl::Status status) override {
     failure_.SetLaunchFailure(launch, std::move(status), FailureLatch::From::kHere);
   }
+  absl::Status LaunchFailure(uint64_t launch) const override {
+    return failure_.launch_failure(launch);
+  }
   void Abort(absl::Status status) override { failure_.Set(std::move(status)); }
 
  private:

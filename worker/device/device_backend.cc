@@ -85,7 +85,8 @@ class DeviceBackend final : public Backend {
                              device().NewStream(/*high_priority=*/true));
     TESSERA_ASSIGN_OR_RETURN(resources.scratch, Allocate(0, "scratch memory"));
     resources.group_comms = std::make_unique<GroupComms>(
-        &device(), options_.collective_timeout, [this](GroupComm& c) { AbortCommunicator(c); });
+        &device(), options_.collective_timeout,
+        [this](GroupComm& comm, Collectives* host) { AbortCommunicator(comm, host); });
     resources.aborter = std::make_unique<CollectiveAborter>(&device());
     const StagingOptions staging;
     resources.launches = std::make_unique<CompletionPoller>(kNumQueues);
@@ -176,13 +177,58 @@ class DeviceBackend final : public Backend {
                                     donated);
   }
 
+  absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
+                                   absl::Span<const DeviceBufferRef> args) override {
+    bool all_enqueued = false;
+    absl::StatusOr<Enqueued> enqueued = EnqueueLaunch(base, context, args, &all_enqueued);
+    if (!all_enqueued) Skip(&base, context);
+    return enqueued;
+  }
+
+  void Skip(const Executable* base, const RunContext& context) override {
+    if (context.generation == 0) return;
+    std::vector<std::vector<int>> groups;
+    if (base != nullptr) {
+      const program::StepProgram& program = static_cast<const DeviceExecutable*>(base)->program;
+      program::ForEachStep(program.steps, [&](const Step& step) {
+        if (!program::IsCommunicatingStep(step)) return;
+        const auto& collective = std::get<program::CollectiveStep>(step.what);
+        groups.push_back(context.GroupRanks(program.mesh, collective.axes));
+      });
+      if (groups.empty()) return;
+    }
+    resources_->group_comms->Skip(context.generation, groups);
+  }
+
+  void CloseGeneration(uint64_t generation) override { resources_->group_comms->Close(generation); }
+
+  absl::StatusOr<DeviceBufferRef> FromHost(int, ir::Array value) override {
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Upload(value, "an array"));
+    return std::make_shared<const DeviceMemory>(value.dtype(), value.shape(),
+                                                std::move(allocation));
+  }
+
+  absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) override {
+    const DeviceMemory& memory = MemoryOf(buffer);
+    ir::Array value(memory.dtype(), memory.shape());
+    if (memory.host_copy != nullptr) {
+      std::memcpy(value.MutableData(), memory.host_copy.get(), memory.num_bytes());
+      return value;
+    }
+    TESSERA_RETURN_IF_ERROR(SetFatalIfLost(resources_->staging->ToHost(
+        value.MutableData(), memory.allocation()->address(), memory.num_bytes())));
+    return value;
+  }
+
+ private:
   // Enqueues a launch and returns before it has run. Memory of all results is reserved first, so
   // that a launch which does not fit fails before any of its steps is enqueued. Once
   // Runner::EnqueueAll has begun, an error no longer returns early: work that is already enqueued
   // uses the memory, so the launch is watched to its end and then reports the error. Only a lost
-  // device ends Enqueue at once.
-  absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
-                                   absl::Span<const DeviceBufferRef> args) override {
+  // device ends Enqueue at once. Sets `*all_enqueued` if every step was enqueued.
+  absl::StatusOr<Enqueued> EnqueueLaunch(const Executable& base, const RunContext& context,
+                                         absl::Span<const DeviceBufferRef> args,
+                                         bool* all_enqueued) {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
     TESSERA_RETURN_IF_ERROR(fatal_status());
     const auto& executable = static_cast<const DeviceExecutable&>(base);
@@ -205,6 +251,10 @@ class DeviceBackend final : public Backend {
     Runner runner(*resources_, executable, context, std::move(addresses), HostAccessFor(context));
     Launch::Work work;
     work.enqueue_status = runner.EnqueueAll();
+    *all_enqueued = work.enqueue_status.ok();
+    // The other ranks may wait on the host for this launch, so they hear of the failure at once.
+    if (!work.enqueue_status.ok() && context.collectives != nullptr)
+      context.collectives->AbortLaunch(context.launch, StatusForPeers(work.enqueue_status));
     if (absl::Status joined = runner.Join(); !joined.ok()) {
       SetFatal(joined);
       return work.enqueue_status.ok() ? joined : work.enqueue_status;
@@ -241,33 +291,13 @@ class DeviceBackend final : public Backend {
     return enqueued;
   }
 
-  void CloseGeneration(uint64_t generation) override { resources_->group_comms->Close(generation); }
-
-  absl::StatusOr<DeviceBufferRef> FromHost(int, ir::Array value) override {
-    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Upload(value, "an array"));
-    return std::make_shared<const DeviceMemory>(value.dtype(), value.shape(),
-                                                std::move(allocation));
-  }
-
-  absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) override {
-    const DeviceMemory& memory = MemoryOf(buffer);
-    ir::Array value(memory.dtype(), memory.shape());
-    if (memory.host_copy != nullptr) {
-      std::memcpy(value.MutableData(), memory.host_copy.get(), memory.num_bytes());
-      return value;
-    }
-    TESSERA_RETURN_IF_ERROR(SetFatalIfLost(resources_->staging->ToHost(
-        value.MutableData(), memory.allocation()->address(), memory.num_bytes())));
-    return value;
-  }
-
- private:
   // Hands the work to the polling thread, and returns the object that reports its end.
   std::shared_ptr<LaunchEnd> Watch(Launch::Work work) {
     auto ended = std::make_shared<LaunchEnd>();
     auto launch = std::make_unique<Launch>(
         &device(), resources_->aborter.get(),
-        LaunchTimeouts{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
+        LaunchTimeouts{options_.collective_timeout, options_.abort_grace, options_.cancel_grace,
+                       options_.peer_abort_delay},
         [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work));
     resources_->launches->Add(
         kLaunchQueue, [launch = std::move(launch)](absl::Time now) { return launch->Poll(now); });
@@ -438,10 +468,10 @@ class DeviceBackend final : public Backend {
     return absl::OkStatus();
   }
 
-  // Aborts a communicator for which GroupComms::AwaitReady has given up. Called by the enqueueing
-  // thread, which enqueues nothing else before this returns.
-  void AbortCommunicator(GroupComm& communicator) {
-    if (!communicator.MarkAborted()) return;
+  // Aborts a communicator for which GroupComms::AwaitReady has given up, or that another rank has
+  // aborted. Called by the enqueueing thread, which enqueues nothing else before this returns.
+  void AbortCommunicator(GroupComm& communicator, Collectives* host) {
+    if (!communicator.MarkAborted(host)) return;
     // The abort may block for ever, so the poller watches it and declares the device lost.
     const auto done = std::make_shared<std::atomic<bool>>(false);
     const absl::Time deadline = SteadyNow() + options_.abort_grace;

@@ -9,9 +9,12 @@
 // reading the result needs no further call of the device.
 //
 // Failures. If a launch is cancelled, or if one of its collectives does not end within the timeout,
-// its communicators are aborted. The launch ends when its device work does. If that work does not
-// end, or if the device reports a lost context, the device is lost. Then `on_fatal` is called once,
-// every launch ends with WORKER_LOST, and the process is expected to end.
+// the communicators of its collectives that have not ended are aborted, once all earlier launches
+// of the device have ended. The other ranks hear of it and abort them too (group_comms.h). Launches
+// that have collectives enqueued on them end with PEER_ABORTED; later launches get new ones. The
+// launch ends when its device work does. If that work does not end, or if the device reports a lost
+// context, the device is lost. Then `on_fatal` is called once, every launch ends with WORKER_LOST,
+// and the process is expected to end.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -39,6 +42,9 @@ struct DeviceBackendOptions {
   // The time that a cancelled launch without communicators may take to end. It is longer, because
   // the kernels that are enqueued already run to their end.
   absl::Duration cancel_grace = absl::Seconds(30);
+  // The time that an exchange may take to end after another rank has aborted its communicator.
+  // That rank has usually done so for a later launch, when the exchange had ended there.
+  absl::Duration peer_abort_delay = absl::Milliseconds(50);
   // Whether products of f32 whose precision is not the highest may round their operands to TF32.
   bool allow_tf32 = true;
   // The options of the code cache and of the child processes that compile. The target in the

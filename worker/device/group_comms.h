@@ -2,12 +2,22 @@
 // has one, which is made when a launch first needs it.
 //
 // The ranks exchange the id of a comm over the host's Collectives of the same generation, under its
-// deadline, so that a missing rank is reported before the device waits for it. The enqueueing
-// thread, which calls Backend::Enqueue, calls GetOrCreate and AwaitReady. Any thread may call
-// Close, and a comm may be aborted from any thread.
+// deadline, so that a missing rank is reported before the device waits for it. A rank that aborts a
+// comm tells the others by the same Collectives: a comm of which only some ranks are aborted would
+// hang.
+//
+// The device library pairs the collectives of the ranks by their order alone. A rank that does not
+// enqueue a launch, for example because the launch was cancelled in time, or that knows that a
+// launch has failed, therefore asks the others before it uses the comms of the launch again: a comm
+// goes on only if all its ranks have enqueued equally many collectives on it. Otherwise they make a
+// new one.
+//
+// The enqueueing thread, which calls Backend::Enqueue, calls GetOrCreate, AwaitReady and Skip. Any
+// thread may call Close, and a comm may be aborted from any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,17 +42,41 @@ struct GroupComm {
   CommHandle handle;
   std::vector<int> group;  // the ranks in group order
   int position = 0;        // position of this device in `group`
+  // The number of the comm's abort. `host` keeps the abort of a comm and sends it to the other
+  // ranks like the failure of a launch with this number. All ranks of the comm have the same
+  // number, and no launch has it.
+  uint64_t abort_number = 0;
+  // Only the enqueueing thread uses these: the number of collectives that were enqueued on the
+  // comm, whether it has to ask the other ranks for theirs before the next one, and the last
+  // launches that used the comm.
+  int64_t num_collectives = 0;
+  bool must_ask = false;
+  std::deque<uint64_t> launches;
 
-  // Notes that the comm is aborted now. Must be called before the library's abort. Returns false if
-  // it was noted before. Thread-safe, like aborted().
-  bool MarkAborted() { return !aborted_.exchange(true); }
+  // Notes that the comm is aborted now, and tells the other ranks by `host`. Must be called before
+  // the library's abort. Returns false if it was noted before. Thread-safe, like all functions
+  // here.
+  bool MarkAborted(Collectives* host);
   bool aborted() const { return aborted_.load(); }
+  // Returns whether the comm is aborted here or at another rank. In the second case it must be
+  // aborted here as well.
+  bool IsAbortedAnywhere(const Collectives* host) const;
+  // Notes that the launch uses the comm.
+  void AddLaunch(uint64_t launch);
+  // Returns whether one of the last launches has failed at any rank.
+  bool HasFailedLaunch(const Collectives* host) const;
+  // Tells the other ranks that this one asks before it uses the comm in the launch.
+  void TellOfAsking(Collectives* host, uint64_t launch);
+  // Returns whether another rank asks before it uses the comm in the launch, and this one has not
+  // asked. The collectives that this rank has enqueued for the launch then wait for ever.
+  bool IsAskedInVain(const Collectives* host, uint64_t launch) const;
   // Returns PEER_ABORTED for the collective `label`. The reason of the abort is not told, since the
   // launch that was aborted may be another tenant's.
   absl::Status AbortedError(const std::string& label) const;
 
  private:
   std::atomic<bool> aborted_{false};
+  std::atomic<uint64_t> asked_launch_{0};  // the last launch for which this rank asked
 };
 using GroupCommRef = std::shared_ptr<GroupComm>;
 
@@ -53,9 +87,11 @@ absl::Duration PollInterval(absl::Duration waited);
 
 class GroupComms {
  public:
-  // `timeout` bounds each wait for the library. `abort` aborts a communicator, and declares the
-  // device lost if the abort takes too long.
-  GroupComms(const Device* device, absl::Duration timeout, std::function<void(GroupComm&)> abort)
+  // Aborts a communicator, unless it is aborted already. Declares the device lost if that takes too
+  // long.
+  using AbortFn = std::function<void(GroupComm&, Collectives* host)>;
+  // `timeout` bounds each wait for the library.
+  GroupComms(const Device* device, absl::Duration timeout, AbortFn abort)
       : device_(device), timeout_(timeout), abort_(std::move(abort)) {}
 
   // Returns the communicator of the ranks in `group`, which must contain this device's rank.
@@ -67,17 +103,28 @@ class GroupComms {
   // enqueued after that call. If this returns an error, the communicator has been aborted.
   absl::Status AwaitReady(GroupComm& communicator, const RunContext& context,
                           const std::string& label) const;
+  // Notes that a launch of this generation was not wholly enqueued here, although other ranks may
+  // have enqueued it on the comms of these groups. Without groups, notes it for all comms of the
+  // generation.
+  void Skip(uint64_t generation, const std::vector<std::vector<int>>& groups)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Drops the communicators of a generation. A launch that uses one holds a reference.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using CommKey = std::pair<uint64_t, std::vector<int>>;  // (generation, group)
+  // Returns the comm that all ranks go on with, or null if they must make a new one. `known` is the
+  // present one, or null.
+  absl::StatusOr<GroupCommRef> AgreeOnComm(const RunContext& context, GroupCommRef known,
+                                           const std::vector<int>& group, const CallKey& key) const;
+  absl::StatusOr<GroupCommRef> Create(const RunContext& context, const std::vector<int>& group,
+                                      const CallKey& key) const;
   absl::Status PollUntilReady(const GroupComm& communicator, const RunContext& context,
                               const std::string& label) const;
 
   const Device* const device_;
   const absl::Duration timeout_;
-  const std::function<void(GroupComm&)> abort_;
+  const AbortFn abort_;
   absl::Mutex mu_;
   std::map<CommKey, GroupCommRef> comms_ ABSL_GUARDED_BY(mu_);
 };

@@ -52,18 +52,19 @@ void CollectiveAborter::Abandon() {
 
 // Aborts the communicators of a launch on a new thread. If a collective is stuck, the thread first
 // runs a barrier among its ranks on the host. The barrier has a timeout and names the ranks that do
-// not come, which the device library cannot do.
+// not come, which the device library cannot do. The communicators of collectives that have ended
+// are left alone, because later launches of all tenants use them.
 void CollectiveAborter::Abort(const RunContext& context,
                               std::shared_ptr<std::vector<WatchedCollective>> collectives,
-                              int stuck_index, absl::Status why,
+                              size_t first, bool stuck, absl::Status why,
                               std::function<void(const absl::Status&)> on_cause) {
-  auto abort = [device = device_, context, collectives = std::move(collectives), stuck_index,
+  auto abort = [device = device_, context, collectives = std::move(collectives), first, stuck,
                 why = std::move(why), on_cause = std::move(on_cause)] {
     absl::Status cause = why;
-    if (stuck_index >= 0 && context.collectives != nullptr) {
+    if (stuck && context.collectives != nullptr) {
       // All ranks that wait in this collective come here at about the same time. The barrier's
       // error therefore names the ranks that do not wait in it.
-      const WatchedCollective& at = (*collectives)[stuck_index];
+      const WatchedCollective& at = (*collectives)[first];
       const absl::Status barrier =
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
                                     .rank = at.comm->group[at.comm->position],
@@ -72,11 +73,18 @@ void CollectiveAborter::Abort(const RunContext& context,
                                     .awaits_launch = false});
       if (!barrier.ok()) cause = barrier;
     }
-    on_cause(cause);
-    for (const WatchedCollective& collective : *collectives) {
-      if (!collective.comm->MarkAborted()) continue;
-      static_cast<void>(device->api().comm_abort(collective.comm->handle.get()));
+    // The other ranks hear of the failed launch first, so that they do not take the abort of its
+    // communicators for that of another launch.
+    if (context.collectives != nullptr)
+      context.collectives->AbortLaunch(context.launch, StatusForPeers(cause));
+    std::vector<GroupCommRef> comms;
+    for (size_t i = first; i < collectives->size(); ++i) {
+      const GroupCommRef& comm = (*collectives)[i].comm;
+      if (comm->MarkAborted(context.collectives)) comms.push_back(comm);
     }
+    on_cause(cause);
+    for (const GroupCommRef& comm : comms)
+      static_cast<void>(device->api().comm_abort(comm->handle.get()));
   };
   absl::MutexLock lock(&mu_);
   threads_.emplace_back(std::move(abort));
@@ -108,57 +116,92 @@ absl::Status Launch::AbortCause() const {
   return abort_cause_->status;
 }
 
-void Launch::Abort(absl::Time now, const absl::Status& why, int stuck_index) {
+bool Launch::AborterUsesContext() const {
+  absl::MutexLock lock(&abort_cause_->mu);
+  return abort_cause_->uses_context;
+}
+
+void Launch::Abort(absl::Time now, const absl::Status& why, bool stuck) {
   aborting_ = true;
+  const bool all_ended = next_collective_ == collectives_->size();
   {
     absl::MutexLock lock(&abort_cause_->mu);
     abort_cause_->status = why;
+    abort_cause_->uses_context = !all_ended;
   }
   // If a collective is stuck, the barrier that finds the missing peer may take collective_timeout
   // before the communicators are aborted.
-  grace_ = collectives_->empty() ? timeouts_.cancel_grace : timeouts_.abort_grace;
+  grace_ = all_ended ? timeouts_.cancel_grace : timeouts_.abort_grace;
   give_up_at_ = now + grace_;
-  if (stuck_index >= 0) give_up_at_ += timeouts_.collective_timeout;
-  if (collectives_->empty()) return;
-  aborter_->Abort(work_.context, collectives_, stuck_index, why,
+  if (stuck) give_up_at_ += timeouts_.collective_timeout;
+  if (all_ended) return;
+  aborter_->Abort(work_.context, collectives_, next_collective_, stuck, why,
                   [cause = abort_cause_](const absl::Status& status) {
                     absl::MutexLock lock(&cause->mu);
                     cause->status = status;
+                    cause->uses_context = false;
                   });
 }
 
-// Looks for a reason to abort the launch. A launch that was not wholly enqueued, or was cancelled,
-// is aborted at once, since its collectives might wait for ever. Otherwise the first collective
-// that has begun and not ended is timed: its time counts from its begin event, so that waiting for
-// earlier work on the device does not count. Errors of events are left to Poll.
-void Launch::PollCollectives(absl::Time now) {
-  if (!work_.enqueue_status.ok()) return Abort(now, work_.enqueue_status, -1);
-  if (work_.context.cancel->cancelled()) return Abort(now, work_.context.cancel->status(), -1);
+bool Launch::SkipEndedCollectives() {
   for (; next_collective_ < collectives_->size(); ++next_collective_) {
     const WatchedCollective& collective = (*collectives_)[next_collective_];
-    const absl::StatusOr<bool> begun = device_->IsReached(collective.begin);
-    if (!begun.ok() || !*begun) return;
+    if (collective.end.get() == nullptr) return true;  // it was not wholly enqueued
     const absl::StatusOr<bool> ended = device_->IsReached(collective.end);
-    if (!ended.ok()) return;
-    if (*ended) {
-      running_since_.reset();
-      if (collective.comm->aborted())
-        spoiled_.Update(collective.comm->AbortedError(collective.label));
-      continue;
-    }
-    if (!running_since_) {
-      running_since_ = now;
-      work_.context.SetOp(collective.label, /*waiting=*/true);
-    }
-    if (now - *running_since_ <= timeouts_.collective_timeout) return;
-    return Abort(now,
-                 MakeError(ErrorKind::kCollectiveTimeout,
-                           absl::StrCat(collective.label, " of ", ToAbsl(work_.context.program),
-                                        ": ", device_->name(), " stood in it for ",
-                                        absl::FormatDuration(timeouts_.collective_timeout),
-                                        ", though every executor of its group is there")),
-                 static_cast<int>(next_collective_));
+    if (!ended.ok()) return false;
+    if (!*ended) return true;
+    running_since_.reset();
+    left_since_.reset();
+    if (collective.comm->aborted())
+      spoiled_.Update(collective.comm->AbortedError(collective.label));
   }
+  return true;
+}
+
+// An exchange that is about to end at all ranks is not aborted here because a rank that has ended
+// it has aborted the communicator for a later launch: it gets a moment to end.
+absl::Status Launch::ReasonToAbort(absl::Time now) {
+  const RunContext& context = work_.context;
+  TESSERA_RETURN_IF_ERROR(work_.enqueue_status);
+  TESSERA_RETURN_IF_ERROR(context.cancel->status());
+  if (next_collective_ == collectives_->size() || context.collectives == nullptr)
+    return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(context.collectives->LaunchFailure(context.launch));
+  const WatchedCollective& next = (*collectives_)[next_collective_];
+  if (!next.comm->IsAbortedAnywhere(context.collectives) &&
+      !next.comm->IsAskedInVain(context.collectives, context.launch))
+    return absl::OkStatus();
+  if (!left_since_) left_since_ = now;
+  if (!next.comm->aborted() && now - *left_since_ < timeouts_.peer_abort_delay)
+    return absl::OkStatus();
+  return next.comm->AbortedError(next.label);
+}
+
+// Looks for a reason to abort the launch. A launch that was not wholly enqueued, that was cancelled
+// or that has failed at a peer is aborted at once, since its collectives might wait for ever. This
+// function is called once all earlier launches of the device have ended, so their collectives are
+// not aborted with it. Otherwise the first collective that has begun and not ended is timed: its
+// time counts from its begin event, so that waiting for earlier work on the device does not count.
+void Launch::PollCollectives(absl::Time now) {
+  if (!SkipEndedCollectives()) return;
+  if (const absl::Status why = ReasonToAbort(now); !why.ok())
+    return Abort(now, why, /*stuck=*/false);
+  if (next_collective_ == collectives_->size()) return;
+  const WatchedCollective& collective = (*collectives_)[next_collective_];
+  const absl::StatusOr<bool> begun = device_->IsReached(collective.begin);
+  if (!begun.ok() || !*begun) return;
+  if (!running_since_) {
+    running_since_ = now;
+    work_.context.SetOp(collective.label, /*waiting=*/true);
+  }
+  if (now - *running_since_ <= timeouts_.collective_timeout) return;
+  Abort(now,
+        MakeError(ErrorKind::kCollectiveTimeout,
+                  absl::StrCat(collective.label, " of ", ToAbsl(work_.context.program), ": ",
+                               device_->name(), " stood in it for ",
+                               absl::FormatDuration(timeouts_.collective_timeout),
+                               ", though every executor of its group is there")),
+        /*stuck=*/true);
 }
 
 absl::Status Launch::FinalStatus() const {
@@ -178,7 +221,7 @@ bool Launch::Poll(absl::Time now) {
     on_fatal_(reached.status());
     return End(aborting_ ? AbortCause() : reached.status());
   }
-  if (*reached) return End(FinalStatus());
+  if (*reached) return AborterUsesContext() ? false : End(FinalStatus());
   if (now <= give_up_at_) return false;
   on_fatal_(MakeError(
       ErrorKind::kWorkerLost,

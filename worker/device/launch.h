@@ -63,11 +63,13 @@ class CollectiveAborter {
   // Detaches the threads, which may be blocked for ever. The objects that they use must be leaked.
   void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `stuck_index` is the index of the collective that waits for a missing peer, or -1. `on_cause`
-  // is called before anything is aborted, with the error that names the peer, or with `why`.
+  // Aborts the collectives from `first` on; the earlier ones have ended. `stuck` says that the
+  // first one waits for a missing peer. `on_cause` is called before the device library aborts
+  // anything, with the error that names the peer, or with `why`. Until then `context` must stay
+  // valid.
   void Abort(const RunContext& context, std::shared_ptr<std::vector<WatchedCollective>> collectives,
-             int stuck_index, absl::Status why, std::function<void(const absl::Status&)> on_cause)
-      ABSL_LOCKS_EXCLUDED(mu_);
+             size_t first, bool stuck, absl::Status why,
+             std::function<void(const absl::Status&)> on_cause) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const Device* const device_;
@@ -77,7 +79,7 @@ class CollectiveAborter {
 
 // See the members of DeviceBackendOptions with these names.
 struct LaunchTimeouts {
-  absl::Duration collective_timeout, abort_grace, cancel_grace;
+  absl::Duration collective_timeout, abort_grace, cancel_grace, peer_abort_delay;
 };
 
 class Launch {
@@ -104,13 +106,20 @@ class Launch {
   struct SharedStatus {
     absl::Mutex mu;
     absl::Status status ABSL_GUARDED_BY(mu);
+    // Whether the aborter's thread still uses the launch's context.
+    bool uses_context ABSL_GUARDED_BY(mu) = false;
   };
 
-  // Aborts the launch if a collective takes too long, if the launch was cancelled, or if it was not
-  // wholly enqueued.
+  // Notes which collectives have ended. Aborts the launch if one takes too long, if the launch was
+  // cancelled or has failed at a peer, or if it was not wholly enqueued.
   void PollCollectives(absl::Time now);
-  void Abort(absl::Time now, const absl::Status& why, int stuck_index);
+  // Advances next_collective_. Returns false if the device gives an error, which is left to Poll.
+  bool SkipEndedCollectives();
+  // Returns the reason to abort the launch that is known without looking at the device, or OK.
+  absl::Status ReasonToAbort(absl::Time now);
+  void Abort(absl::Time now, const absl::Status& why, bool stuck);
   absl::Status AbortCause() const;
+  bool AborterUsesContext() const;
   // Returns the status with which the launch ends once its end event is reached: an error if it was
   // aborted, or if a communicator that it used was, because its results may then be wrong.
   absl::Status FinalStatus() const;
@@ -129,6 +138,8 @@ class Launch {
   absl::Status spoiled_;
   // When that collective began to run, as far as Poll has seen; nullopt if it has not begun.
   std::optional<absl::Time> running_since_;
+  // When another rank was first seen to have left that collective's communicator.
+  std::optional<absl::Time> left_since_;
   bool aborting_ = false;
   // The time that the launch may take to end after its abort; set by Abort, like give_up_at_.
   absl::Duration grace_;

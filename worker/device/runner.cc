@@ -396,7 +396,8 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   // be aborted.
   collectives_.push_back(std::move(watched));
   const int code = device_.api().collective(comm->handle.get(), collective_stream(), &collective);
-  if (code == TESSERA_PEER && comm->aborted()) return comm->AbortedError(*label_);
+  if (code == TESSERA_PEER && comm->IsAbortedAnywhere(context_.collectives))
+    return comm->AbortedError(*label_);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));
   TESSERA_RETURN_IF_ERROR(resources_.group_comms->AwaitReady(*comm, context_, *label_));
   TESSERA_ASSIGN_OR_RETURN(collectives_.back().end,

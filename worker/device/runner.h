@@ -32,7 +32,7 @@ class Runner {
   };
   // The functions of the backend that are needed where the host must read or write values: for host
   // steps, and for the conditions of loops and branches. All three functions block: `drain` until a
-  // launch would end or be aborted, and the copies for at most the timeout of Staging.
+  // launch would end or be aborted, and the copies until a timeout of Staging.
   struct HostAccess {
     // Waits for the end of the work enqueued so far, and watches its collectives meanwhile.
     std::function<absl::Status(std::vector<WatchedCollective> collectives)> drain;

@@ -50,16 +50,28 @@ Staging::~Staging() {
 
 absl::StatusOr<Staging::Channel*> Staging::TakeChannel() {
   absl::MutexLock lock(&mu_);
-  const auto has_free = [this]()
-                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !free_channels_.empty(); };
-  if (!mu_.AwaitWithTimeout(absl::Condition(&has_free), options_.timeout)) {
-    return MakeError(ErrorKind::kWorkerLost,
-                     absl::StrCat(device_->name(), ": no channel for a copy came free within ",
-                                  absl::FormatDuration(options_.timeout)));
+  const uint64_t number = ++last_number_;
+  waiting_.push_back(number);
+  const auto is_next = [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !free_channels_.empty() && waiting_.front() == number;
+  };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&is_next), options_.channel_timeout)) {
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), number));
+    return MakeError(
+        ErrorKind::kQueueFull,
+        absl::StrCat(device_->name(), ": ", waiting_.size(), " other copies wait for one of ",
+                     channels_.size(), " channels, and none came free for this one within ",
+                     absl::FormatDuration(options_.channel_timeout), "; wait and retry"));
   }
+  waiting_.pop_front();
   Channel* channel = free_channels_.back();
   free_channels_.pop_back();
   return channel;
+}
+
+void Staging::GiveBackChannel(Channel* channel) {
+  absl::MutexLock lock(&mu_);
+  free_channels_.push_back(channel);
 }
 
 absl::Status Staging::Wait(Channel& channel) {
@@ -72,23 +84,22 @@ absl::Status Staging::Wait(Channel& channel) {
     end->notification.Notify();
     return true;
   });
-  if (end->notification.WaitForNotificationWithTimeout(options_.timeout)) return end->status;
+  if (end->notification.WaitForNotificationWithTimeout(options_.chunk_timeout)) return end->status;
   return MakeError(ErrorKind::kWorkerLost,
                    absl::StrCat(device_->name(), ": a copy did not end within ",
-                                absl::FormatDuration(options_.timeout)));
+                                absl::FormatDuration(options_.chunk_timeout)));
 }
 
 absl::Status Staging::CopyInChunks(
     int64_t bytes,
     absl::FunctionRef<absl::Status(Channel& channel, int64_t at, int64_t chunk)> copy) {
-  TESSERA_ASSIGN_OR_RETURN(Channel* const channel, TakeChannel());
-  absl::Status status;
-  for (int64_t at = 0; at < bytes && status.ok(); at += options_.channel_bytes) {
-    status = copy(*channel, at, std::min(options_.channel_bytes, bytes - at));
+  for (int64_t at = 0; at < bytes; at += options_.channel_bytes) {
+    TESSERA_ASSIGN_OR_RETURN(Channel* const channel, TakeChannel());
+    const absl::Status status = copy(*channel, at, std::min(options_.channel_bytes, bytes - at));
+    GiveBackChannel(channel);
+    TESSERA_RETURN_IF_ERROR(status);
   }
-  absl::MutexLock lock(&mu_);
-  free_channels_.push_back(channel);
-  return status;
+  return absl::OkStatus();
 }
 
 absl::Status Staging::ToDevice(uint64_t to, const std::byte* from, int64_t bytes) {

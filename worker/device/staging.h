@@ -1,10 +1,13 @@
 // Copies between arrays of the host and memory of the device, by way of pinned memory.
 //
-// A copy uses one of a few channels, each with a stream and a pinned buffer, and is made in chunks.
-// Blocking; thread-safe. A caller waits while every channel is in use. If a wait exceeds the
-// timeout, the device is assumed to hang, and the copy fails with WORKER_LOST.
+// A copy is made in chunks. Each chunk uses one of a few channels, which have a stream and a pinned
+// buffer each, so a small copy does not wait for the end of large ones. Blocking; thread-safe.
+// Callers that wait for a channel get one in the order in which they came. If a chunk does not end
+// within its timeout, the device is assumed to hang, and the copy fails with WORKER_LOST. A wait
+// for a channel says nothing of the device: at its bound, the copy fails with QUEUE_FULL.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -22,8 +25,9 @@ namespace tessera::worker::device {
 struct StagingOptions {
   int num_channels = 2;
   int64_t channel_bytes = int64_t{4} << 20;
-  // The bound of the wait for a free channel, and for each chunk.
-  absl::Duration timeout = absl::Seconds(30);
+  absl::Duration chunk_timeout = absl::Seconds(30);
+  // More than the chunks of all channels may take one after the other before the device is lost.
+  absl::Duration channel_timeout = absl::Minutes(5);
 };
 
 class Staging {
@@ -50,7 +54,8 @@ class Staging {
   Staging(const Device* device, CompletionPoller* completion, StagingOptions options)
       : device_(device), completion_(completion), options_(options) {}
   absl::StatusOr<Channel*> TakeChannel() ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls `copy` for each chunk, on one channel.
+  void GiveBackChannel(Channel* channel) ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls `copy` for each chunk, on the channel that is free first.
   absl::Status CopyInChunks(
       int64_t bytes,
       absl::FunctionRef<absl::Status(Channel& channel, int64_t at, int64_t chunk)> copy)
@@ -64,6 +69,9 @@ class Staging {
   std::vector<std::unique_ptr<Channel>> channels_;
   absl::Mutex mu_;
   std::vector<Channel*> free_channels_ ABSL_GUARDED_BY(mu_);
+  // The callers that wait for a channel, by their numbers, in the order in which they came.
+  std::deque<uint64_t> waiting_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace tessera::worker::device

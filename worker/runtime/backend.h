@@ -133,6 +133,12 @@ class Backend {
   virtual absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
                                            absl::Span<const DeviceBufferRef> args) = 0;
 
+  // Says that a launch will not be enqueued on the device, although other executors of its
+  // communicator may have enqueued it. Called instead of Enqueue, by the thread that would call it.
+  // `executable` is null if it is not known. The context has the generation and, if the executable
+  // is known, `ranks` and `mesh_device`.
+  virtual void Skip(const Executable*, const RunContext&) {}
+
   // Called when no further launch uses this generation of the communicator.
   virtual void CloseGeneration(uint64_t) {}
 

@@ -130,6 +130,13 @@ void Communicator::AbortLaunch(uint64_t launch, absl::Status status) {
   }));
 }
 
+absl::Status Communicator::LaunchFailure(uint64_t launch) const {
+  absl::MutexLock lock(&mu_);
+  if (collectives_ != nullptr) return collectives_->LaunchFailure(launch);
+  const auto it = aborted_launches_.find(launch);
+  return it == aborted_launches_.end() ? absl::OkStatus() : it->second;
+}
+
 void Communicator::Abort(absl::Status status) {
   {
     absl::MutexLock lock(&mu_);

@@ -55,6 +55,7 @@ class Communicator final : public Collectives {
 
   absl::Status Run(const Call& call) override;
   void AbortLaunch(uint64_t launch, absl::Status status) override;
+  absl::Status LaunchFailure(uint64_t launch) const override;
   void Abort(absl::Status status) override;
 
  private:
@@ -73,7 +74,7 @@ class Communicator final : public Collectives {
   // The rank of each member's first device; one more entry at the end is the number of ranks.
   std::vector<int> first_rank_;
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::unique_ptr<Collectives> collectives_ ABSL_GUARDED_BY(mu_);
   // Launches that were aborted before Open, with the reasons.
   std::map<uint64_t, absl::Status> aborted_launches_ ABSL_GUARDED_BY(mu_);

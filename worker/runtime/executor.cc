@@ -443,6 +443,18 @@ void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why)
   EndLaunch(launch, /*on_stream=*/false);
 }
 
+void Executor::PushSkips(uint64_t generation) {
+  if (generation == 0) return;
+  for (int32_t device = 0; device < num_devices_; ++device) {
+    streams_[device]->Push([this, device, generation] {
+      RunContext context;
+      context.device = device;
+      context.generation = generation;
+      backend_->Skip(/*executable=*/nullptr, context);
+    });
+  }
+}
+
 const Executable* Executor::CompiledForOneDevice(const LaunchState& launch) {
   const LoadedProgram& program = *launch.program;
   if (program.local.size() != 1 || !program.compiled.HasBeenNotified()) return nullptr;
@@ -463,6 +475,7 @@ void Executor::Handle(api::Launch&& command) {
       launch->inline_results.push_back({launch->results[result], device});
   }
   if (absl::Status status = Resolve(command, launch.get()); !status.ok()) {
+    PushSkips(command.generation);
     return FailBeforeStart(launch, status);
   }
   launch->devices.reserve(launch->program->local.size());
@@ -473,6 +486,7 @@ void Executor::Handle(api::Launch&& command) {
       compiled != nullptr && compiled->quick() && streams_[launch->devices[0]]->TryClaim();
   if (absl::Status status = Admit(launch, claimed); !status.ok()) {
     if (claimed) streams_[launch->devices[0]]->Release();
+    PushSkips(command.generation);
     return FailBeforeStart(launch, status);
   }
   if (launch->devices.empty()) return EndLaunch(launch, /*on_stream=*/false);

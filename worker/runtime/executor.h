@@ -167,6 +167,9 @@ class Executor {
   absl::Status Admit(const LaunchRef& launch, bool claimed);
   // Ends a launch that has reached no stream.
   void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
+  // Tells the backend, on the stream of each device, that a launch with this communicator is
+  // skipped (Backend::Skip). Does nothing if the generation is 0.
+  void PushSkips(uint64_t generation);
   // Adds a launch. `executable` is the id of its program, if it has one. The launch gets no program
   // if that id is not loaded.
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout, uint64_t executable = 0)
@@ -176,7 +179,10 @@ class Executor {
 
   // The functions below run on a stream.
   void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
-  absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
+  // Sets `*enqueued` once the device has the arguments.
+  absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
+                             bool* enqueued);
+  void SkipOnDevice(LaunchState& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(LaunchState& launch);
   // Waits until fewer than `enqueued_before` runs are enqueued on the device, or returns the error
   // if the launch is cancelled.

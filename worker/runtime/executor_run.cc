@@ -30,8 +30,24 @@ constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
 
 void Executor::RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
   BeginOnDevice(*launch, device);
-  const absl::Status status = StartOnDevice(launch, mesh_device, device);
-  if (!status.ok()) EndOnDevice(launch, device, status);
+  bool enqueued = false;
+  const absl::Status status = StartOnDevice(launch, mesh_device, device, &enqueued);
+  if (status.ok()) return;
+  if (!enqueued) SkipOnDevice(*launch, mesh_device, device);
+  EndOnDevice(launch, device, status);
+}
+
+void Executor::SkipOnDevice(LaunchState& launch, int64_t mesh_device, int32_t device) {
+  if (launch.communicator == nullptr || !launch.UsesCollectives()) return;
+  RunContext context;
+  context.device = device;
+  context.mesh_device = mesh_device;
+  context.generation = launch.communicator->generation();
+  if (launch.ranks != nullptr) context.ranks = *launch.ranks;
+  const LoadedProgram& program = *launch.program;
+  const bool is_known = program.compiled.HasBeenNotified() && program.executable.ok();
+  backend_->Skip(is_known && launch.ranks != nullptr ? program.executable->get() : nullptr,
+                 context);
 }
 
 absl::Status Executor::StartClock(const LaunchRef& launch) {
@@ -173,15 +189,15 @@ absl::StatusOr<Collectives*> Executor::GetCollectives(LaunchState& launch) {
   return launch.local_collectives.get();
 }
 
-absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
+absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
+                                     bool* enqueued) {
   const int64_t began = DispatchClock();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
   Run run{launch, device};
   TESSERA_RETURN_IF_ERROR(TakeArgs(*launch, device, &run.args));
-  bool enqueued = false;
-  absl::Status status = EnqueueOnDevice(run, mesh_device, began, &enqueued);
-  if (!enqueued) ReturnArgs(*launch, device, std::move(run.args));
+  absl::Status status = EnqueueOnDevice(run, mesh_device, began, enqueued);
+  if (!*enqueued) ReturnArgs(*launch, device, std::move(run.args));
   return status;
 }
 
@@ -328,7 +344,7 @@ void Executor::Fail(LaunchState& launch, const absl::Status& why) {
   // The launch is aborted even if it has not begun here, so that the blocks that its peers have
   // sent are dropped.
   if (launch.communicator != nullptr && launch.UsesCollectives()) {
-    launch.communicator->AbortLaunch(launch.id, LaunchState::StatusForPeers(why));
+    launch.communicator->AbortLaunch(launch.id, StatusForPeers(why));
   }
 }
 

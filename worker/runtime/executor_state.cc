@@ -26,12 +26,6 @@ bool LaunchState::DonatesExclusively(size_t arg) const {
   return donates(arg) && std::count(args.begin(), args.end(), args[arg]) == 1;
 }
 
-absl::Status LaunchState::StatusForPeers(const absl::Status& why) {
-  return KindOf(why) == ErrorKind::kWorkerLost
-             ? why
-             : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
-}
-
 std::shared_ptr<RetainedBuffer> RetainedBuffer::Retain(BufferTable& buffers, const BufferId& id) {
   const auto retained = std::make_shared<RetainedBuffer>();
   buffers.WhenReady(id, [retained](absl::StatusOr<DeviceBufferRef> buffer) {

@@ -109,8 +109,6 @@ struct LaunchState {
     return started;
   }
   bool UsesCollectives() const;
-  // Returns the status that the launch's peers in collectives get.
-  static absl::Status StatusForPeers(const absl::Status& why);
 };
 
 // Retains a buffer as soon as it is ready, so that a later delete does not affect it.

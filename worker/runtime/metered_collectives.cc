@@ -58,6 +58,9 @@ class MeteredCollectives final : public Collectives {
   void AbortLaunch(uint64_t launch, absl::Status status) override {
     inner_->AbortLaunch(launch, std::move(status));
   }
+  absl::Status LaunchFailure(uint64_t launch) const override {
+    return inner_->LaunchFailure(launch);
+  }
   void Abort(absl::Status status) override {
     const int64_t began = AgeGauge::Now();
     inner_->Abort(std::move(status));

@@ -3,8 +3,7 @@
 //
 //   INSTANTIATE_TEST_SUITE_P(InProcess, CollectivesSuite, ::testing::Values(...), ImplName);
 //
-// A cluster consists of all executors of a communicator, within the process of the test. Each rank
-// has its own thread.
+// Each rank has its own thread.
 #pragma once
 #include <atomic>
 #include <bit>
@@ -26,35 +25,9 @@
 #include "gtest/gtest.h"
 #include "ir/dtype.h"
 #include "worker/collectives/collectives.h"
+#include "worker/collectives/testing/test_cluster.h"
 
 namespace tessera::worker {
-
-struct Cluster {
-  virtual ~Cluster() = default;
-
-  std::vector<std::unique_ptr<Collectives>> executors;
-  std::vector<int> executor_of_rank;
-
-  int ranks() const { return static_cast<int>(executor_of_rank.size()); }
-  Collectives& of(int rank) { return *executors[executor_of_rank[rank]]; }
-
-  // Runs `body` for every rank in `group` at the same time, each on its own thread.
-  std::vector<absl::Status> Run(const std::vector<int>& group,
-                                const std::function<absl::Status(int)>& body) {
-    std::vector<absl::Status> results(group.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < group.size(); ++i) {
-      threads.emplace_back([&, i] { results[i] = body(group[i]); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return results;
-  }
-};
-
-// The names of a rank's device, executor and host in the errors that the suite expects.
-inline std::string DeviceOf(int rank) { return absl::StrCat("device ", 10 + rank); }
-inline std::string ExecutorOf(int executor) { return absl::StrCat("w", executor); }
-inline std::string HostOf(int executor) { return absl::StrCat("host-", executor); }
 
 struct CollectivesImpl {
   std::string name;
@@ -642,6 +615,23 @@ TEST_P(CollectivesSuite, AnAbortedLaunchDoesNotAffectOtherLaunches) {
 }
 
 // A rank that was missing in one launch may come to the next.
+TEST_P(CollectivesSuite, EveryExecutorHearsOfAFailedLaunch) {
+  Make(absl::Seconds(60));
+  for (const auto& executor : cluster_->executors)
+    EXPECT_EQ(executor->LaunchFailure(9), absl::OkStatus());
+  cluster_->of(0).AbortLaunch(9, MakeError(ErrorKind::kPeerAborted, "enough"));
+  for (const auto& executor : cluster_->executors) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    while (executor->LaunchFailure(9).ok() && absl::Now() < deadline)
+      absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_THAT(std::string(executor->LaunchFailure(9).message()), ::testing::HasSubstr("enough"));
+  }
+  EXPECT_EQ(ReasonOf(cluster_->of(0).LaunchFailure(9)), "PEER_ABORTED");
+  // The failure of the communicator is not that of a launch.
+  cluster_->of(0).Abort(MakeError(ErrorKind::kWorkerLost, "gone"));
+  EXPECT_EQ(cluster_->of(0).LaunchFailure(10), absl::OkStatus());
+}
+
 TEST_P(CollectivesSuite, ATimeoutEndsOnlyItsLaunch) {
   if (n() < 2) GTEST_SKIP() << "needs 2 ranks";
   Make(absl::Milliseconds(1500));

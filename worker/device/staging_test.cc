@@ -1,0 +1,134 @@
+// Tests that copies share the staging channels fairly. The devices' table is that of the fakes, but
+// a copy ends only when the test lets it.
+#include "worker/device/staging.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "worker/device/testing/test_device.h"
+
+namespace tessera::worker::device {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The table has no place for an object of the test, so the state of the slow copies is global.
+struct SlowCopies {
+  absl::Mutex mu;
+  int64_t allowed ABSL_GUARDED_BY(mu) = 0;         // the number of copies that may still end
+  std::vector<int64_t> begun ABSL_GUARDED_BY(mu);  // the bytes of the copies that have begun
+
+  void Allow(int64_t copies) {
+    absl::MutexLock lock(&mu);
+    allowed += copies;
+  }
+  std::vector<int64_t> AwaitBegun(size_t copies) {
+    absl::MutexLock lock(&mu);
+    const auto are_begun = [&]()
+                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return begun.size() >= copies; };
+    EXPECT_TRUE(mu.AwaitWithTimeout(absl::Condition(&are_begun), kPatience));
+    return begun;
+  }
+};
+SlowCopies* slow_copies = nullptr;
+
+int SlowCopyToHost(tessera_stream* stream, void* to, uint64_t from, int64_t bytes) {
+  {
+    absl::MutexLock lock(&slow_copies->mu);
+    slow_copies->begun.push_back(bytes);
+  }
+  return cuda::FakeDevices().copy_to_host(stream, to, from, bytes);
+}
+
+int SlowEventQuery(tessera_event* event) {
+  const int code = cuda::FakeDevices().event_query(event);
+  if (code != TESSERA_OK) return code;
+  absl::MutexLock lock(&slow_copies->mu);
+  if (slow_copies->allowed == 0) return TESSERA_NOT_READY;
+  --slow_copies->allowed;
+  return TESSERA_OK;
+}
+
+class StagingTest : public FakeDevicesTest {
+ protected:
+  static constexpr int64_t kChunk = 1 << 10, kLarge = 64 * kChunk, kSmall = 16;
+
+  void SetUp() override {
+    FakeDevicesTest::SetUp();
+    slow_copies = &copies_;
+    api_ = cuda::FakeDevices();
+    api_.copy_to_host = SlowCopyToHost;
+    api_.event_query = SlowEventQuery;
+    device_ = *Device::Open(&api_, 0);
+    ASSERT_EQ(api_.allocate(device_->context(), kLarge, &memory_), TESSERA_OK);
+  }
+  void TearDown() override {
+    staging_.reset();
+    poller_.reset();
+    EXPECT_EQ(api_.free(device_->context(), memory_), TESSERA_OK);
+  }
+  void Make(absl::Duration chunk_timeout, absl::Duration channel_timeout) {
+    const StagingOptions options = {.num_channels = 1,
+                                    .channel_bytes = kChunk,
+                                    .chunk_timeout = chunk_timeout,
+                                    .channel_timeout = channel_timeout};
+    poller_ = std::make_unique<CompletionPoller>(options.num_channels);
+    staging_ = *Staging::Make(device_.get(), poller_.get(), options);
+  }
+  absl::Status Read(int64_t bytes) {
+    std::vector<std::byte> to(bytes);
+    return staging_->ToHost(to.data(), memory_, bytes);
+  }
+
+  SlowCopies copies_;
+  tessera_device_api api_;
+  std::unique_ptr<Device> device_;
+  uint64_t memory_ = 0;
+  std::unique_ptr<CompletionPoller> poller_;
+  std::unique_ptr<Staging> staging_;
+};
+
+TEST_F(StagingTest, ASmallCopyGoesBetweenTheChunksOfALargeOne) {
+  Make(kPatience, kPatience);
+  std::thread large([&] { EXPECT_THAT(Read(kLarge), IsOk()); });
+  copies_.AwaitBegun(1);
+  std::thread small([&] { EXPECT_THAT(Read(kSmall), IsOk()); });
+  // The small copy waits for the channel by now, or very soon.
+  absl::SleepFor(absl::Milliseconds(200));
+  std::vector<int64_t> begun;
+  for (size_t copies = 1;
+       copies <= kLarge / kChunk && std::count(begun.begin(), begun.end(), kSmall) == 0; ++copies) {
+    copies_.Allow(1);
+    begun = copies_.AwaitBegun(copies + 1);
+  }
+  EXPECT_LT(begun.size(), kLarge / kChunk);
+  copies_.Allow(kLarge / kChunk);
+  large.join();
+  small.join();
+}
+
+TEST_F(StagingTest, AWaitForAChannelDoesNotLoseTheDevice) {
+  Make(/*chunk_timeout=*/kPatience, /*channel_timeout=*/absl::Milliseconds(20));
+  std::thread first([&] { EXPECT_THAT(Read(kChunk), IsOk()); });
+  copies_.AwaitBegun(1);
+  EXPECT_THAT(Read(kSmall), ReasonIs("QUEUE_FULL", HasSubstr("wait for one of 1 channels")));
+  copies_.Allow(1);
+  first.join();
+  copies_.Allow(1);
+  EXPECT_THAT(Read(kSmall), IsOk());
+}
+
+TEST_F(StagingTest, AChunkThatDoesNotEndLosesTheDevice) {
+  Make(/*chunk_timeout=*/absl::Milliseconds(20), kPatience);
+  EXPECT_THAT(Read(kChunk), ReasonIs("WORKER_LOST", HasSubstr("did not end within 20ms")));
+  copies_.Allow(1);
+}
+
+}  // namespace
+}  // namespace tessera::worker::device
