@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <random>
@@ -348,7 +349,11 @@ class History {
         failed.swap(failed_);
       }
       for (const size_t i : failed) CancelOnAll(random, i, ErrorKind::kPeerFailed);
-      absl::SleepFor(absl::Microseconds(50 + random() % 200));
+      const auto& parts = launches_[first_unfinished]->parts;
+      const auto unfinished = std::find_if(
+          parts.begin(), parts.end(), [](const Part& p) { return !p.ended.HasBeenNotified(); });
+      if (unfinished != parts.end())
+        unfinished->ended.WaitForNotificationWithTimeout(absl::Microseconds(50 + random() % 200));
     }
   }
 
@@ -362,7 +367,8 @@ class History {
       if (part.cancel.Cancel(MakeError(kind, "enough")))
         cluster_->executors[rank]->AbortLaunch(
             first_launch_ + i, StatusForPeers(MakeError(ErrorKind::kPeerFailed, "enough")));
-      if (random() % 4 == 0) absl::SleepFor(absl::Microseconds(random() % 500));
+      if (random() % 4 == 0)
+        part.ended.WaitForNotificationWithTimeout(absl::Microseconds(random() % 500));
     }
   }
 

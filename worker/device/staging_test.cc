@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/synchronization/notification.h"
 #include "worker/device/testing/test_device.h"
 
 namespace tessera::worker::device {
@@ -98,9 +98,13 @@ TEST_F(StagingTest, ASmallCopyGoesBetweenTheChunksOfALargeOne) {
   Make(kPatience, kPatience);
   std::thread large([&] { EXPECT_THAT(Read(kLarge), IsOk()); });
   copies_.AwaitBegun(1);
-  std::thread small([&] { EXPECT_THAT(Read(kSmall), IsOk()); });
-  // The small copy waits for the channel by now, or very soon.
-  absl::SleepFor(absl::Milliseconds(200));
+  absl::Notification small_begins;
+  std::thread small([&] {
+    small_begins.Notify();
+    EXPECT_THAT(Read(kSmall), IsOk());
+  });
+  // The small copy waits for the channel soon, and the large one has many chunks.
+  small_begins.WaitForNotification();
   std::vector<int64_t> begun;
   for (size_t copies = 1;
        copies <= kLarge / kChunk && std::count(begun.begin(), begun.end(), kSmall) == 0; ++copies) {
