@@ -45,7 +45,8 @@ class GpuTest : public ::testing::Test {
     ClusterOptions options;
     options.workers = workers;
     options.gpus_per_worker = gpus;
-    options.worker_flags = {"--collective-timeout-ms=1000", tf32_flag_};
+    options.worker_flags = {absl::StrCat("--collective-timeout-ms=", collective_timeout_ms_),
+                            tf32_flag_};
     // Canaries are off by default, because a canary would meet the fault before the program under
     // test.
     options.coordinator_flags = {canary_flag};
@@ -69,18 +70,34 @@ class GpuTest : public ::testing::Test {
     if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
   }
 
-  // Returns the sum of 0 .. 7 over all devices of a mesh of n devices.
-  static Array SumOver(int n) {
+  // Returns the sum of first .. first + 7 over all devices of a mesh of n devices.
+  static Array SumOver(int n, int first = 0) {
     const Mesh mesh = make_mesh({n}, {"i"}, {AxisType::kAuto});
     std::vector<double> values(8);
-    for (int i = 0; i < 8; ++i) values[i] = i;
+    for (int i = 0; i < 8; ++i) values[i] = first + i;
     const Array x = put(ir::Array::Of(kF32, {8}, values), mesh, P("i"));
     return jit([mesh](Array a) {
       return shard_map([](Array b) { return lax::psum(b, "i"); }, mesh, {P("i")}, P())(a);
     })(x);
   }
 
+  // Returns the values of the array as text, or the reason why it has none.
+  static std::string ValuesOrReason(const Array& array) {
+    try {
+      return absl::StrJoin(array.value().ToDoubles(), ",");
+    } catch (const Error& error) {
+      return std::string(error.reason());
+    }
+  }
+  // Returns the values of SumOver(2, first) as text.
+  static std::string ValuesOfSum(int first) {
+    std::vector<double> sums;
+    for (int i = 0; i < 4; ++i) sums.push_back(2 * first + 4 + 2 * i);
+    return absl::StrJoin(sums, ",");
+  }
+
   std::string tf32_flag_ = "--cuda-tf32=true";
+  int collective_timeout_ms_ = 1000;
   std::unique_ptr<Cluster> cluster_;
 };
 
@@ -139,6 +156,28 @@ TEST_F(GpuTest, ACollectiveThatStallsIsReportedWithinItsBound) {
   EXPECT_EQ(error.reason(), "COLLECTIVE_TIMEOUT");
   EXPECT_THAT(error.what(), HasSubstr("psum"));
   // The stall strikes only once; the next step gets a new communicator.
+  EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
+  EXPECT_EQ(cluster_->member_pids(), before) << "no process had to end";
+}
+
+// The runs behind a cancelled one use the same communicator.
+TEST_F(GpuTest, ACancelledRunLeavesNoWrongValueBehind) {
+  collective_timeout_ms_ = 60'000;
+  Start(/*workers=*/2, /*gpus=*/1, "nccl_stall_at=2", /*faulty_worker=*/1);
+  const std::vector<int> before = cluster_->member_pids();
+  EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
+  const Array stalled = SumOver(2);
+  std::vector<Array> behind;
+  for (int first = 1; first <= 8; ++first) behind.push_back(SumOver(2, first));
+  const Mesh mesh = make_mesh({2}, {"i"}, {AxisType::kAuto});
+  const Array x = put(ir::Array::Of(kF32, {2}, {1, 2}), mesh, P("i"));
+  const Array doubled = jit([](Array a) { return a + a; })(x);
+  stalled.cancel();
+  EXPECT_EQ(ErrorOf([&] { stalled.value(); }).reason(), "CANCELLED");
+  EXPECT_EQ(doubled.value().ToDoubles(), (std::vector<double>{2, 4}));
+  for (int first = 1; first <= 8; ++first) {
+    EXPECT_THAT(ValuesOrReason(behind[first - 1]), AnyOf("PEER_ABORTED", ValuesOfSum(first)));
+  }
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
   EXPECT_EQ(cluster_->member_pids(), before) << "no process had to end";
 }
