@@ -108,8 +108,8 @@ absl::Duration PollInterval(absl::Duration waited) {
 
 // Finds the group's communicator, or makes one together with the other ranks. The ranks talk over
 // the host's collectives, which have a deadline and name a missing rank. Only then does the device
-// library wait for its peers. The lock is not held meanwhile: a device
-// has one enqueueing thread, so no other thread makes the same communicator.
+// library wait for its peers. The lock is not held meanwhile: a device has one enqueueing thread,
+// so no other thread makes the same communicator.
 absl::StatusOr<GroupCommRef> GroupComms::GetOrCreate(const RunContext& context,
                                                      const std::vector<int>& group,
                                                      const CallKey& key) {

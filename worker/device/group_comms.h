@@ -54,14 +54,14 @@ struct GroupComm {
   std::deque<uint64_t> launches;
 
   // Notes that the comm is aborted now, and tells the other ranks by `host`. Must be called before
-  // the library's abort. Returns false if it was noted before. Thread-safe, like all functions
-  // here.
+  // the library's abort. Returns false if it was noted before. Thread-safe, like the functions here
+  // that are const, except HasFailedLaunch.
   bool MarkAborted(Collectives* host);
   bool aborted() const { return aborted_.load(); }
   // Returns whether the comm is aborted here or at another rank. In the second case it must be
   // aborted here as well.
   bool IsAbortedAnywhere(const Collectives* host) const;
-  // Notes that the launch uses the comm.
+  // Notes that the launch uses the comm. Only the enqueueing thread calls this and the next two.
   void AddLaunch(uint64_t launch);
   // Returns whether one of the last launches has failed at any rank.
   bool HasFailedLaunch(const Collectives* host) const;
