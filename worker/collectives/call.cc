@@ -135,7 +135,8 @@ std::string Context(const Call& call) {
 }  // namespace
 
 absl::Status StatusForPeers(const absl::Status& why) {
-  return KindOf(why) == ErrorKind::kWorkerLost
+  const ErrorKind kind = KindOf(why);
+  return kind == ErrorKind::kWorkerLost || kind == ErrorKind::kCollectiveTimeout
              ? why
              : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
 }

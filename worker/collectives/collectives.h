@@ -66,7 +66,8 @@ struct CommunicatorConfig {
 };
 
 // Returns the failure of a launch as the other executors are told it: PEER_FAILED, because they are
-// not its cause, unless it names a lost executor.
+// not its cause. But a lost executor and a missed deadline are told as such, because they are the
+// same for all members.
 absl::Status StatusForPeers(const absl::Status& why);
 
 // Identifies a call. The members of a group agree on `launch` and `op_sequence`. The id of a launch

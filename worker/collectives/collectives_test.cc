@@ -627,6 +627,14 @@ TEST_F(RawPeer, AFrameOfAnUnknownCallIsReportedAsAMismatch) {
               ::testing::AllOf(::testing::StartsWith("INTERNAL"),
                                ::testing::HasSubstr("(unknown, 0 bytes")));
 }
+TEST(StatusForPeersTest, LostExecutorsAndMissedDeadlinesAreToldAsSuch) {
+  for (const ErrorKind kind : {ErrorKind::kWorkerLost, ErrorKind::kCollectiveTimeout}) {
+    EXPECT_EQ(KindOf(StatusForPeers(MakeError(kind, "why"))), kind);
+  }
+  EXPECT_EQ(KindOf(StatusForPeers(MakeError(ErrorKind::kCancelled, "why"))),
+            ErrorKind::kPeerFailed);
+}
+
 TEST_F(RawPeer, ACallReturnsTheFailureOfAPeer) {
   FrameHeader header = Header();
   header.type = FrameType::kAbort;
