@@ -316,7 +316,8 @@ struct LinkSpeed {
 struct LaunchDone {
   uint64_t launch = 0;
   absl::Duration run_time;
-  // A requested inline result. Results that were deleted meanwhile are left out.
+  // A requested inline result. Results that were deleted meanwhile, or that the host has not copied
+  // from the device as part of the launch, are left out.
   struct InlineResult {
     uint64_t array = 0;
     int32_t device = 0;

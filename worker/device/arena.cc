@@ -4,6 +4,7 @@
 #include "worker/device/arena.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -26,8 +27,8 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Make(const Device* device, int64_t
 
 Arena::Arena(const Device* device, uint64_t base, int64_t bytes)
     : device_(device), base_(base), capacity_bytes_(bytes) {
-  free_regions_[base] = bytes;
-  regions_by_size_.emplace(bytes, base);
+  absl::MutexLock lock(&mu_);
+  AddRegion(base, bytes);
   free_bytes_ = bytes;
 }
 
@@ -39,15 +40,27 @@ Arena::~Arena() {
   static_cast<void>(device_->api().free(device_->context(), base_));
 }
 
-// Takes the smallest free region that is large enough, and the lowest of equal ones. The choice
-// depends only on the requests so far, so that a loop of launches gets the same addresses each time
-// and can use its graphs. The error lists the free memory, to tell fragmentation from a full
-// device.
-absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
-  const int64_t rounded = RoundUp(std::max<int64_t>(bytes, 1));
+void Arena::AddRegion(uint64_t address, int64_t bytes) {
+  free_regions_[address] = bytes;
+  regions_by_size_.emplace(bytes, address);
+}
+
+int64_t Arena::TakeRegion(uint64_t address) {
+  const auto region = free_regions_.find(address);
+  const int64_t bytes = region->second;
+  regions_by_size_.erase({bytes, address});
+  free_regions_.erase(region);
+  return bytes;
+}
+
+// If several regions of the smallest size are large enough, takes the lowest. The choice depends
+// only on the requests so far, so that a loop of launches gets the same addresses each time and can
+// use its graphs. The error lists the free memory, to tell fragmentation from a full device.
+absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what, Place place) {
+  const int64_t rounded = AllocationBytes(bytes);
   absl::MutexLock lock(&mu_);
-  const auto it = regions_by_size_.lower_bound({rounded, 0});
-  if (it == regions_by_size_.end()) {
+  const auto best = regions_by_size_.lower_bound({rounded, 0});
+  if (best == regions_by_size_.end()) {
     const int64_t largest = regions_by_size_.empty() ? 0 : regions_by_size_.rbegin()->first;
     return MakeError(
         ErrorKind::kOutOfMemory,
@@ -55,41 +68,32 @@ absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
                      BytesToString(free_bytes_), " of ", BytesToString(capacity_bytes_),
                      " are free, the largest piece ", BytesToString(largest)));
   }
-  const auto [size, address] = *it;
-  regions_by_size_.erase(it);
-  free_regions_.erase(address);
-  if (size > rounded) {
-    free_regions_[address + rounded] = size - rounded;
-    regions_by_size_.emplace(size - rounded, address + rounded);
+  uint64_t region = best->second;
+  if (place == Place::kTop) {
+    const auto fits = [&](const auto& entry) { return entry.second >= rounded; };
+    region = std::find_if(free_regions_.rbegin(), free_regions_.rend(), fits)->first;
   }
-  free_bytes_ -= rounded;
+  const int64_t rest = TakeRegion(region) - rounded;
   Allocation allocation;
   allocation.arena_ = this;
-  allocation.address_ = address;
+  allocation.address_ = place == Place::kTop ? region + rest : region;
   allocation.bytes_ = rounded;
+  if (rest > 0) AddRegion(place == Place::kTop ? region : region + rounded, rest);
+  free_bytes_ -= rounded;
   return allocation;
 }
 
 void Arena::Free(uint64_t address, int64_t bytes) {
   absl::MutexLock lock(&mu_);
   free_bytes_ += bytes;
-  auto next = free_regions_.lower_bound(address);
-  if (next != free_regions_.end() && next->first == address + bytes) {
-    bytes += next->second;
-    regions_by_size_.erase({next->second, next->first});
-    next = free_regions_.erase(next);
-  }
-  if (next != free_regions_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == address) {
-      address = previous->first;
-      bytes += previous->second;
-      regions_by_size_.erase({previous->second, previous->first});
-      free_regions_.erase(previous);
-    }
-  }
-  free_regions_[address] = bytes;
-  regions_by_size_.emplace(bytes, address);
+  const auto next = free_regions_.lower_bound(address);
+  const bool follows_region =
+      next != free_regions_.begin() && std::prev(next)->first + std::prev(next)->second == address;
+  const uint64_t previous = follows_region ? std::prev(next)->first : address;
+  if (next != free_regions_.end() && next->first == address + bytes)
+    bytes += TakeRegion(next->first);
+  if (follows_region) bytes += TakeRegion(previous);
+  AddRegion(previous, bytes);
 }
 
 int64_t Arena::free_bytes() const {

@@ -3,9 +3,12 @@
 // training loop use the same few sets of addresses again, and can reuse their graphs
 // (executable.h).
 //
-// It allocates by best fit, and coalesces free neighbours. The owner of an allocation frees it once
-// the device has finished with it. Thread-safe; the arena outlives its allocations.
+// It allocates by best fit, and coalesces free neighbours. An allocation that may be replaced by a
+// larger one goes to the top, where the free memory below it is free for the larger one as well.
+// The owner of an allocation frees it once the device has finished with it. Thread-safe; the arena
+// outlives its allocations.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,15 +55,22 @@ class Arena {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
+  // Returns how many bytes an allocation of this size takes.
+  static int64_t AllocationBytes(int64_t bytes) { return RoundUp(std::max<int64_t>(bytes, 1)); }
+
   // Allocates `bytes` of the device's memory. Returns OUT_OF_MEMORY if the device has less.
   static absl::StatusOr<std::unique_ptr<Arena>> Make(const Device* device, int64_t bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
+  // Where an allocation goes: into the smallest free region that is large enough, or to the end of
+  // the highest one.
+  enum class Place : uint8_t { kBestFit, kTop };
   // Allocates at least `bytes`, which may be 0. Returns OUT_OF_MEMORY, which names `what`, the free
   // bytes and the largest free region.
-  absl::StatusOr<Allocation> Allocate(int64_t bytes, const char* what) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Allocation> Allocate(int64_t bytes, const char* what,
+                                      Place place = Place::kBestFit) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
   int64_t free_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -69,6 +79,9 @@ class Arena {
   friend class Allocation;
   Arena(const Device* device, uint64_t base, int64_t bytes);
   void Free(uint64_t address, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void AddRegion(uint64_t address, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Removes the region that begins at this address, and returns its bytes.
+  int64_t TakeRegion(uint64_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Device* const device_;
   const uint64_t base_;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -42,8 +43,12 @@ enum Queue { kLaunchQueue, kAbortQueue, kNumQueues };
 
 class DeviceMemory final : public DeviceBuffer {
  public:
-  DeviceMemory(ir::DType dtype, ir::Dims shape, AllocationRef allocation)
-      : type_(ir::MakeType(dtype, std::move(shape))), allocation_(std::move(allocation)) {}
+  // Makes an array in this allocation, which is that of `sharer` if that is not null.
+  DeviceMemory(ir::DType dtype, ir::Dims shape, AllocationRef allocation,
+               const DeviceMemory* sharer = nullptr)
+      : DeviceBuffer(sharer),
+        type_(ir::MakeType(dtype, std::move(shape))),
+        allocation_(std::move(allocation)) {}
   ir::DType dtype() const override { return type_.dtype; }
   const ir::Dims& shape() const override { return type_.shape; }
   int64_t num_bytes() const override { return type_.num_bytes(); }
@@ -65,6 +70,12 @@ const DeviceMemory& MemoryOf(const DeviceBuffer& buffer) {
   return static_cast<const DeviceMemory&>(buffer);
 }
 
+class DeviceLaunchMemory final : public LaunchMemory {
+ public:
+  std::vector<std::shared_ptr<DeviceMemory>> results;
+  AllocationRef scratch;  // null if the launch needs none
+};
+
 class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(const DeviceBackendOptions& options)
@@ -83,7 +94,9 @@ class DeviceBackend final : public Backend {
     TESSERA_ASSIGN_OR_RETURN(resources.compute_stream, device().NewStream(/*high_priority=*/false));
     TESSERA_ASSIGN_OR_RETURN(resources.collective_stream,
                              device().NewStream(/*high_priority=*/true));
-    TESSERA_ASSIGN_OR_RETURN(resources.scratch, Allocate(0, "scratch memory"));
+    resources.scratch = std::make_unique<Scratch>([this](int64_t bytes) {
+      return AllocateCounted(bytes, "scratch memory", Arena::Place::kTop);
+    });
     resources.group_comms = std::make_unique<GroupComms>(
         &device(), options_.collective_timeout,
         [this](GroupComm& comm, Collectives* host) { AbortCommunicator(comm, host); });
@@ -130,6 +143,7 @@ class DeviceBackend final : public Backend {
   std::string_view device_kind() const override { return kind_; }
   int num_devices() const override { return 1; }
   int64_t memory_bytes() const override { return resources_->arena->capacity_bytes(); }
+  int64_t bytes_in_use() const { return memory_bytes() - resources_->arena->free_bytes(); }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
   // Builds the step program, plans its matmuls, compiles its kernels and loads everything onto the
@@ -161,7 +175,7 @@ class DeviceBackend final : public Backend {
       executable->module = ModuleHandle(&api(), module);
     }
     for (const ir::Array& constant : executable->program.constants) {
-      TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Upload(constant, "a constant"));
+      TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, UploadCounted(constant, "constants"));
       executable->constants.push_back(std::move(allocation));
     }
     return executable;
@@ -176,6 +190,36 @@ class DeviceBackend final : public Backend {
     return program::ChooseDonations(static_cast<const DeviceExecutable&>(executable).program,
                                     donated);
   }
+
+  void SetAccount(int, MemoryAccount* account) override { account_ = account; }
+  int64_t AllocationBytes(int64_t array_bytes) const override {
+    return Arena::AllocationBytes(array_bytes);
+  }
+  int64_t LaunchBytes(const Executable& executable, absl::Span<const DeviceBufferRef>,
+                      absl::Span<const int> donations) const override {
+    const program::StepProgram& program = static_cast<const DeviceExecutable&>(executable).program;
+    int64_t bytes = 0;
+    for (size_t r = 0; r < program.results.size(); ++r) {
+      if (HasOwnMemory(program, r, donations))
+        bytes += AllocationBytes(program.results[r].buffer.num_bytes());
+    }
+    return bytes;
+  }
+
+  absl::StatusOr<std::unique_ptr<LaunchMemory>> ReserveMemory(
+      const Executable& base, absl::Span<const DeviceBufferRef> args,
+      absl::Span<const int> donations) override {
+    const auto& executable = static_cast<const DeviceExecutable&>(base);
+    return AllocateOrTakeBack([&]() -> absl::StatusOr<std::unique_ptr<LaunchMemory>> {
+      auto memory = std::make_unique<DeviceLaunchMemory>();
+      TESSERA_ASSIGN_OR_RETURN(memory->scratch,
+                               resources_->scratch->Reserve(executable.scratch_bytes()));
+      TESSERA_ASSIGN_OR_RETURN(memory->results, MakeResults(executable.program, donations, args));
+      return memory;
+    });
+  }
+
+  bool GiveBackSharedMemory(int) override { return resources_->scratch->GiveBack(); }
 
   absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
                                    absl::Span<const DeviceBufferRef> args) override {
@@ -203,7 +247,10 @@ class DeviceBackend final : public Backend {
   void CloseGeneration(uint64_t generation) override { resources_->group_comms->Close(generation); }
 
   absl::StatusOr<DeviceBufferRef> FromHost(int, ir::Array value) override {
-    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Upload(value, "an array"));
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, AllocateOrTakeBack([&] {
+                               return Allocate(value.num_bytes(), "an array");
+                             }));
+    TESSERA_RETURN_IF_ERROR(Upload(value, *allocation));
     return std::make_shared<const DeviceMemory>(value.dtype(), value.shape(),
                                                 std::move(allocation));
   }
@@ -216,16 +263,31 @@ class DeviceBackend final : public Backend {
       return value;
     }
     TESSERA_RETURN_IF_ERROR(SetFatalIfLost(resources_->staging->ToHost(
-        value.MutableData(), memory.allocation()->address(), memory.num_bytes())));
+        value.MutableData(), memory.allocation()->address(), BlockRows(memory.num_bytes()))));
     return value;
   }
 
+  absl::StatusOr<ir::Array> BlockToHost(const DeviceBuffer& buffer, const ir::Dims& starts,
+                                        const ir::Dims& shape) override {
+    if (IsOnHost(buffer)) return Backend::BlockToHost(buffer, starts, shape);
+    const DeviceMemory& memory = MemoryOf(buffer);
+    ir::Array block(memory.dtype(), shape);
+    const BlockRows rows(ir::ByteWidth(memory.dtype()), memory.shape(), starts, shape);
+    TESSERA_RETURN_IF_ERROR(SetFatalIfLost(
+        resources_->staging->ToHost(block.MutableData(), memory.allocation()->address(), rows)));
+    return block;
+  }
+
+  bool IsOnHost(const DeviceBuffer& buffer) const override {
+    return MemoryOf(buffer).host_copy != nullptr;
+  }
+
  private:
-  // Enqueues a launch and returns before it has run. Memory of all results is reserved first, so
-  // that a launch which does not fit fails before any of its steps is enqueued. Once
-  // Runner::EnqueueAll has begun, an error no longer returns early: work that is already enqueued
-  // uses the memory, so the launch is watched to its end and then reports the error. Only a lost
-  // device ends Enqueue at once. Sets `*all_enqueued` if every step was enqueued.
+  // Enqueues a launch and returns before it has run. A launch whose memory does not fit fails
+  // before any of its steps is enqueued. Once Runner::EnqueueAll has begun, an error no longer
+  // returns early: work that is already enqueued uses the memory, so the launch is watched to its
+  // end and then reports the error. Only a lost device ends Enqueue at once. Sets `*all_enqueued`
+  // if every step was enqueued.
   absl::StatusOr<Enqueued> EnqueueLaunch(const Executable& base, const RunContext& context,
                                          absl::Span<const DeviceBufferRef> args,
                                          bool* all_enqueued) {
@@ -237,16 +299,20 @@ class DeviceBackend final : public Backend {
     for (const DeviceBufferRef& arg : args) {
       addresses.arguments.push_back(MemoryOf(*arg).allocation()->address());
     }
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<DeviceMemory>> results,
-                             MakeResults(program, context, args));
+    std::unique_ptr<LaunchMemory> reserved_here;
+    if (context.memory == nullptr) {
+      TESSERA_ASSIGN_OR_RETURN(reserved_here, ReserveMemory(base, args, context.donations));
+    }
+    const auto& memory = static_cast<const DeviceLaunchMemory&>(
+        context.memory == nullptr ? *reserved_here : *context.memory);
+    const std::vector<std::shared_ptr<DeviceMemory>> results = memory.results;
     Enqueued enqueued;
     for (const auto& result : results) {
       addresses.results.push_back(result->allocation()->address());
       enqueued.results.push_back(result);
     }
-    TESSERA_RETURN_IF_ERROR(ReserveScratch(executable.scratch_bytes()));
     TESSERA_RETURN_IF_ERROR(UploadAxisIndices(program, context));
-    addresses.arena = resources_->scratch->address();
+    if (memory.scratch != nullptr) addresses.arena = memory.scratch->address();
 
     Runner runner(*resources_, executable, context, std::move(addresses), HostAccessFor(context));
     Launch::Work work;
@@ -281,7 +347,7 @@ class DeviceBackend final : public Backend {
       return work.enqueue_status.ok() ? end.status() : work.enqueue_status;
     }
     work.end = *std::move(end);
-    work.finish = [inline_slots = std::move(inline_slots), scratch = resources_->scratch,
+    work.finish = [inline_slots = std::move(inline_slots), scratch = memory.scratch,
                    results](const absl::Status& status) {
       for (const auto& [result, slot] : inline_slots) {
         if (status.ok()) result->host_copy = slot;
@@ -330,8 +396,8 @@ class DeviceBackend final : public Backend {
               return Drain(context, std::move(collectives));
             },
             [this](absl::Span<std::byte> to, uint64_t from) {
-              return SetFatalIfLost(
-                  resources_->staging->ToHost(to.data(), from, static_cast<int64_t>(to.size())));
+              return SetFatalIfLost(resources_->staging->ToHost(
+                  to.data(), from, BlockRows(static_cast<int64_t>(to.size()))));
             },
             [this](uint64_t to, absl::Span<const std::byte> from) {
               return SetFatalIfLost(resources_->staging->ToDevice(
@@ -343,14 +409,41 @@ class DeviceBackend final : public Backend {
   const Device& device() const { return *resources_->device; }
   const tessera_device_api& api() const { return device().api(); }
 
+  // Calls `allocate`, and once more if it fails and unused scratch memory can be given back.
+  template <class F>
+  std::invoke_result_t<F> AllocateOrTakeBack(const F& allocate) {
+    std::invoke_result_t<F> allocated = allocate();
+    return allocated.ok() || !resources_->scratch->GiveBack() ? std::move(allocated) : allocate();
+  }
+  // Allocates memory for an array, which the executor has reserved in the account.
   absl::StatusOr<AllocationRef> Allocate(int64_t bytes, const char* what) {
     TESSERA_ASSIGN_OR_RETURN(Allocation allocation, resources_->arena->Allocate(bytes, what));
     return std::make_shared<const Allocation>(std::move(allocation));
   }
-  absl::StatusOr<AllocationRef> Upload(const ir::Array& value, const char* what) {
-    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, Allocate(value.num_bytes(), what));
-    TESSERA_RETURN_IF_ERROR(SetFatalIfLost(
-        resources_->staging->ToDevice(allocation->address(), value.data(), value.num_bytes())));
+  // Reserves memory in the account, and allocates it.
+  absl::StatusOr<AllocationRef> AllocateCounted(int64_t bytes, const char* what,
+                                                Arena::Place place = Arena::Place::kBestFit) {
+    struct Counted {
+      Reservation reservation;
+      Allocation memory;  // the last member, so that it is freed before its reservation ends
+    };
+    auto counted = std::make_shared<Counted>();
+    if (account_ != nullptr) {
+      TESSERA_ASSIGN_OR_RETURN(counted->reservation,
+                               account_->Reserve(AllocationBytes(bytes), what));
+    }
+    TESSERA_ASSIGN_OR_RETURN(counted->memory, resources_->arena->Allocate(bytes, what, place));
+    return AllocationRef(counted, &counted->memory);
+  }
+  absl::Status Upload(const ir::Array& value, const Allocation& to) {
+    return SetFatalIfLost(
+        resources_->staging->ToDevice(to.address(), value.data(), value.num_bytes()));
+  }
+  absl::StatusOr<AllocationRef> UploadCounted(const ir::Array& value, const char* what) {
+    TESSERA_ASSIGN_OR_RETURN(AllocationRef allocation, AllocateOrTakeBack([&] {
+                               return AllocateCounted(value.num_bytes(), what);
+                             }));
+    TESSERA_RETURN_IF_ERROR(Upload(value, *allocation));
     return allocation;
   }
   // Returns `copied`. A copy that fails with WORKER_LOST means that the device is lost.
@@ -412,43 +505,47 @@ class DeviceBackend final : public Backend {
       executable.matmul_bytes = std::max(executable.matmul_bytes, Arena::RoundUp(scratch));
     });
     TESSERA_RETURN_IF_ERROR(status);
-    executable.memory_bytes_ = executable.scratch_bytes() + program.argument_and_result_bytes();
-    for (const ir::Array& constant : program.constants) {
-      executable.memory_bytes_ += constant.num_bytes();
-    }
+    int64_t& bytes = executable.memory_bytes_;
+    bytes = executable.scratch_bytes();
+    for (const auto& argument : program.arguments) bytes += AllocationBytes(argument.num_bytes());
+    for (const auto& result : program.results) bytes += AllocationBytes(result.buffer.num_bytes());
+    for (const ir::Array& constant : program.constants)
+      bytes += AllocationBytes(constant.num_bytes());
     return absl::OkStatus();
   }
 
+  // Whether a result is neither an argument nor an earlier result, and no argument is donated to
+  // it.
+  static bool HasOwnMemory(const program::StepProgram& program, size_t result,
+                           absl::Span<const int> donations) {
+    const Slot& slot = program.slots[program.results[result].slot];
+    return slot.kind != Slot::Kind::kArgument && slot.index >= static_cast<int>(result) &&
+           (donations.empty() || donations[result] < 0);
+  }
+
   absl::StatusOr<std::vector<std::shared_ptr<DeviceMemory>>> MakeResults(
-      const program::StepProgram& program, const RunContext& context,
+      const program::StepProgram& program, absl::Span<const int> donations,
       absl::Span<const DeviceBufferRef> args) {
     std::vector<std::shared_ptr<DeviceMemory>> results;
     for (const program::Result& result : program.results) {
       const Slot& slot = program.slots[result.slot];
-      const int donated = context.donations.empty() ? -1 : context.donations[results.size()];
       AllocationRef allocation;
       const DeviceMemory* sharer = nullptr;  // the array whose allocation the result shares
-      if (slot.kind == Slot::Kind::kArgument) {
+      if (HasOwnMemory(program, results.size(), donations)) {
+        TESSERA_ASSIGN_OR_RETURN(allocation, Allocate(result.buffer.num_bytes(), "a result"));
+      } else if (slot.kind == Slot::Kind::kArgument) {
         sharer = &MemoryOf(*args[slot.index]);
       } else if (slot.index < static_cast<int>(results.size())) {
         sharer = results[slot.index].get();
-      } else if (donated >= 0) {
-        allocation = MemoryOf(*args[donated]).allocation();
       } else {
-        TESSERA_ASSIGN_OR_RETURN(allocation, Allocate(result.buffer.num_bytes(), "a result"));
+        allocation = MemoryOf(*args[donations[results.size()]]).allocation();
       }
       results.push_back(std::make_shared<DeviceMemory>(
           result.buffer.dtype, result.buffer.shape,
-          sharer != nullptr ? sharer->allocation() : std::move(allocation)));
+          sharer != nullptr ? sharer->allocation() : std::move(allocation), sharer));
       if (sharer != nullptr) results.back()->shared = sharer->shared = true;
     }
     return results;
-  }
-
-  absl::Status ReserveScratch(int64_t bytes) {
-    if (resources_->scratch->bytes() >= bytes) return absl::OkStatus();
-    TESSERA_ASSIGN_OR_RETURN(resources_->scratch, Allocate(bytes, "scratch memory"));
-    return absl::OkStatus();
   }
 
   absl::Status UploadAxisIndices(const program::StepProgram& program, const RunContext& context) {
@@ -463,7 +560,7 @@ class DeviceBackend final : public Backend {
       if (resources_->axis_indices.count(index) > 0) continue;
       TESSERA_ASSIGN_OR_RETURN(
           resources_->axis_indices[index],
-          Upload(ir::Array::ScalarInt(ir::DType::kS32, index), "a device's position"));
+          UploadCounted(ir::Array::ScalarInt(ir::DType::kS32, index), "positions of devices"));
     }
     return absl::OkStatus();
   }
@@ -510,6 +607,7 @@ class DeviceBackend final : public Backend {
   // Null if this process compiles the kernels.
   std::unique_ptr<codegen::CompileChildren> children_;
   std::string kind_;
+  MemoryAccount* account_ = nullptr;  // null if there is none
   program::BuildOptions build_options_;
   std::unique_ptr<DeviceResources> resources_ = std::make_unique<DeviceResources>();
   std::atomic<bool> is_fatal_{false};
@@ -524,6 +622,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend(const tessera_device_
   auto backend = std::make_unique<DeviceBackend>(options);
   TESSERA_RETURN_IF_ERROR(backend->Open(api));
   return backend;
+}
+
+int64_t BytesInUse(const Backend& backend) {
+  return static_cast<const DeviceBackend&>(backend).bytes_in_use();
 }
 
 }  // namespace tessera::worker::device

@@ -8,6 +8,9 @@
 // copies each result of at most 64 KiB to a pinned buffer of the host, if one is free, so that
 // reading the result needs no further call of the device.
 //
+// Memory. Arrays, constants and the scratch memory (scratch.h) come from one arena. Each allocation
+// is reserved in the device's account, rounded up as the arena rounds it, so that the two agree.
+//
 // Failures. If a launch is cancelled, or if one of its collectives does not end within the timeout,
 // the communicators of its collectives that have not ended are aborted, once all earlier launches
 // of the device have ended. The other ranks hear of it and abort them too (group_comms.h). Launches
@@ -64,5 +67,9 @@ struct DeviceBackendOptions {
 // device does not open.
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend(const tessera_device_api* api,
                                                            const DeviceBackendOptions& options);
+
+// Returns how many bytes of the device's memory are allocated. `backend` was made by
+// MakeDeviceBackend.
+int64_t BytesInUse(const Backend& backend);
 
 }  // namespace tessera::worker::device

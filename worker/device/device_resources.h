@@ -1,6 +1,5 @@
 // The resources of a device that its launches and copies share. The backend owns them. Only the
-// enqueueing thread, which calls Backend::Enqueue, uses `scratch` and `axis_indices`; the rest is
-// thread-safe.
+// enqueueing thread, which calls Backend::Enqueue, uses `axis_indices`; the rest is thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,11 +11,10 @@
 #include "worker/device/group_comms.h"
 #include "worker/device/launch.h"
 #include "worker/device/pinned_slots.h"
+#include "worker/device/scratch.h"
 #include "worker/device/staging.h"
 
 namespace tessera::worker::device {
-
-using AllocationRef = std::shared_ptr<const Allocation>;
 
 // The resources are leaked once the device is lost, because threads may be stuck in calls of its
 // library, and the process ends anyway.
@@ -28,9 +26,7 @@ struct DeviceResources {
   // the order of Enqueue. A launch ends on `compute_stream`, after its collectives.
   StreamHandle compute_stream, collective_stream;
   std::unique_ptr<GroupComms> group_comms;
-  // The scratch memory of all executables, which run one after the other. It is replaced by a
-  // larger one when necessary. Launches hold a reference.
-  AllocationRef scratch;
+  std::unique_ptr<Scratch> scratch;
   // The results of axis_index: an s32 in device memory for each value that has been needed.
   std::map<int32_t, AllocationRef> axis_indices;
   std::unique_ptr<CollectiveAborter> aborter;

@@ -7,15 +7,18 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "ir/strided.h"
 #include "worker/device/testing/test_device.h"
 
 namespace tessera::worker::device {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // The table has no place for an object of the test, so the state of the slow copies is global.
@@ -83,7 +86,7 @@ class StagingTest : public FakeDevicesTest {
   }
   absl::Status Read(int64_t bytes) {
     std::vector<std::byte> to(bytes);
-    return staging_->ToHost(to.data(), memory_, bytes);
+    return staging_->ToHost(to.data(), memory_, BlockRows(bytes));
   }
 
   SlowCopies copies_;
@@ -126,6 +129,45 @@ TEST_F(StagingTest, AWaitForAChannelDoesNotLoseTheDevice) {
   first.join();
   copies_.Allow(1);
   EXPECT_THAT(Read(kSmall), IsOk());
+}
+
+// Blocks of random arrays, by way of a buffer that is smaller than most of them.
+TEST_F(StagingTest, ABlockIsWhatSliceBlockGives) {
+  Make(kPatience, kPatience);
+  copies_.Allow(1 << 20);
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    ir::Dims array_shape, starts, shape;
+    const size_t rank = random() % 5;
+    for (size_t d = 0; d < rank; ++d) {
+      array_shape.push_back(1 + static_cast<int64_t>(random() % 10));
+      shape.push_back(static_cast<int64_t>(random() % (array_shape[d] + 1)));
+      if (random() % 2 == 0) shape[d] = array_shape[d];
+      starts.push_back(static_cast<int64_t>(random() % (array_shape[d] - shape[d] + 1)));
+    }
+    const Array array = Random(DType::kS32, array_shape, i + 1);
+    ASSERT_LE(array.num_bytes(), kLarge);
+    ASSERT_THAT(staging_->ToDevice(memory_, array.data(), array.num_bytes()), IsOk());
+    Array block(DType::kS32, shape);
+    const BlockRows rows(4, array_shape, starts, shape);
+    EXPECT_EQ(rows.num_bytes(), block.num_bytes());
+    ASSERT_THAT(staging_->ToHost(block.MutableData(), memory_, rows), IsOk());
+    ASSERT_EQ(block, ir::SliceBlock(array, starts, shape))
+        << "block [" << ir::DimsToString(shape) << "] at [" << ir::DimsToString(starts) << "] of ["
+        << ir::DimsToString(array_shape) << "]";
+  }
+}
+
+TEST_F(StagingTest, RowsFarFromEachOtherAreCopiedWithoutWhatLiesBetween) {
+  Make(kPatience, kPatience);
+  copies_.Allow(1 << 20);
+  std::vector<std::byte> to(30);
+  const BlockRows far(1, {3, BlockRows::kGapBytesMax + 11}, {0, 0}, {3, 10});
+  ASSERT_THAT(staging_->ToHost(to.data(), memory_, far), IsOk());
+  EXPECT_THAT(copies_.AwaitBegun(3), ElementsAre(10, 10, 10));
+  const BlockRows near(1, {3, 100}, {0, 0}, {3, 10});
+  ASSERT_THAT(staging_->ToHost(to.data(), memory_, near), IsOk());
+  EXPECT_THAT(copies_.AwaitBegun(4), ElementsAre(10, 10, 10, 210));
 }
 
 TEST_F(StagingTest, AChunkThatDoesNotEndLosesTheDevice) {

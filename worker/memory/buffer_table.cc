@@ -49,21 +49,15 @@ absl::Status BufferTable::Expect(const BufferId& id) {
 }
 
 // Ends a buffer's production: stores it and calls its waiters. Two races end differently. If the
-// buffer was taken while its producer still ran, only the reservation is passed on, to the taker.
-// If it was deleted, the buffer is dropped, but readers that came before the delete of an enqueued
-// buffer still get it.
-absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
-                                   Reservation reservation) {
+// buffer was taken while its producer still ran, it is not stored, because its taker has it. If it
+// was deleted, the buffer is dropped, but readers that came before the delete of an enqueued buffer
+// still get it.
+absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer) {
   std::map<uint64_t, Callback> waiters;
-  DeviceBufferRef for_waiters;
+  DeviceBufferRef for_waiters, freed;  // destroyed without the lock
   {
     absl::MutexLock lock(&mu_);
-    if (const auto recipient = reservation_recipients_.find(id);
-        recipient != reservation_recipients_.end()) {
-      *recipient->second = std::move(reservation);
-      reservation_recipients_.erase(recipient);
-      return DeletedError(id);
-    }
+    if (taken_early_.erase(id) > 0) return DeletedError(id);
     auto it = entries_.find(id);
     // A buffer that is in the table is not deleted.
     if (it == entries_.end()) {
@@ -79,12 +73,12 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
     entry.buffer = std::move(buffer);
     if (!waiters.empty()) for_waiters = NewReader(entry);
     if (entry.delete_pending) {
+      freed = std::move(entry.buffer);
       entries_.erase(id);
       AddTombstone(id);
     } else {
       entry.state = State::kReady;
       entry.outcome = nullptr;
-      entry.reservation = std::move(reservation);
     }
   }
   CallAll(std::move(waiters), std::move(for_waiters));
@@ -104,10 +98,9 @@ void BufferTable::SetEnqueued(const BufferId& id, DeviceBufferRef buffer, Outcom
 void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
   std::map<uint64_t, Callback> waiters;
   DeviceBufferRef freed;  // destroyed without the lock
-  Reservation released;
   {
     absl::MutexLock lock(&mu_);
-    reservation_recipients_.erase(id);
+    taken_early_.erase(id);
     if (IsDeletedLocked(id)) return;
     Entry& entry = entries_[id];
     if (entry.state == State::kFailed) return;  // only the first failure is reported
@@ -115,7 +108,6 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
     entry.error = why;
     freed = std::move(entry.buffer);
     entry.outcome = nullptr;
-    released = std::move(entry.reservation);
     waiters.swap(entry.waiters);
     if (entry.delete_pending) {
       entries_.erase(id);
@@ -159,16 +151,15 @@ absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::GetEnqueued(const Buffe
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
   if (it != entries_.end() && (it->second.outcome != nullptr || it->second.state == State::kReady))
-    return EnqueuedBuffer{it->second.buffer, it->second.outcome, nullptr};
+    return EnqueuedBuffer{it->second.buffer, it->second.outcome};
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
-  return EnqueuedBuffer{std::move(buffer), nullptr, nullptr};
+  return EnqueuedBuffer{std::move(buffer), nullptr};
 }
 
 // Takes a buffer for a donation. The buffer leaves the table only if nobody else can read its
 // memory: readers outside the device hold references, which the entry counts, and waiters will get
 // references. Readers on the device itself do not count, because work there runs in the order in
-// which it was enqueued. A buffer whose producer still runs may be taken, too; its reservation
-// follows when the producer ends.
+// which it was enqueued. A buffer whose producer still runs may be taken, too.
 absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id) {
   TESSERA_ASSIGN_OR_RETURN(EnqueuedBuffer taken, GetEnqueued(id));
   absl::MutexLock lock(&mu_);
@@ -181,20 +172,20 @@ absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id
     return taken;
   }
   taken.outcome = entry.outcome;
-  taken.reservation = std::make_shared<Reservation>(std::move(entry.reservation));
-  if (taken.outcome != nullptr) reservation_recipients_.emplace(id, taken.reservation);
+  taken.taken = true;
+  if (taken.outcome != nullptr) taken_early_.insert(id);
   entries_.erase(it);
   AddTombstone(id);
   return taken;
 }
 
 void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
-  if (taken.reservation == nullptr) return;
+  if (!taken.taken) return;
   absl::MutexLock lock(&mu_);
   deleted_ids_.erase(id);
   older_deleted_ids_.erase(id);
   Entry& entry = entries_[id];
-  if (reservation_recipients_.erase(id) > 0) {
+  if (taken_early_.erase(id) > 0) {
     // The producer has not ended yet and will call SetReady or SetFailed.
     entry.state = State::kExpected;
     entry.outcome = std::move(taken.outcome);
@@ -206,7 +197,6 @@ void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
     return;
   } else {
     entry.state = State::kReady;
-    entry.reservation = std::move(*taken.reservation);
   }
   entry.buffer = std::move(taken.buffer);
 }

@@ -22,7 +22,6 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "worker/memory/device_buffer.h"
-#include "worker/memory/memory_account.h"
 
 namespace tessera::worker {
 
@@ -65,7 +64,7 @@ class BufferTable {
   absl::Status Expect(const BufferId& id);
   // Makes the buffer ready. If the id was deleted meanwhile, drops the buffer and returns
   // ARRAY_DELETED. Returns INTERNAL if the buffer is already ready.
-  absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer, Reservation reservation);
+  absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer);
   // Call when the producer has been enqueued on the buffer's device. Until SetReady or SetFailed,
   // only work that is enqueued there later may use the buffer. `outcome` gets the status of the
   // producer.
@@ -81,9 +80,7 @@ class BufferTable {
   struct EnqueuedBuffer {
     DeviceBufferRef buffer;
     OutcomeRef outcome;  // outcome of the producer that still runs; null if the buffer is ready
-    // The reservation of the memory of a taken buffer, which is empty until the producer has ended.
-    // Null if the buffer was not taken.
-    std::shared_ptr<Reservation> reservation;
+    bool taken = false;  // whether the buffer has left the table
   };
   // Returns a buffer that is ready or whose producer has been enqueued. Fails like Get.
   absl::StatusOr<EnqueuedBuffer> GetEnqueued(const BufferId& id) const;
@@ -130,7 +127,6 @@ class BufferTable {
     Readers readers;              // null if there has been no reader
     OutcomeRef outcome;           // outcome of the producer, until it has ended
     bool delete_pending = false;  // deleted; erased when the producer has ended
-    Reservation reservation;
     absl::Status error;
     std::map<uint64_t, Callback> waiters;
   };
@@ -149,9 +145,8 @@ class BufferTable {
 
   mutable absl::Mutex mu_;
   mutable absl::flat_hash_map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  // Where SetReady puts the reservations of buffers that were taken before their producers had
-  // ended.
-  std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
+  // The buffers that were taken before their producers had ended.
+  absl::flat_hash_set<BufferId> taken_early_ ABSL_GUARDED_BY(mu_);
   // The newest deleted ids, and the ones before them. When deleted_ids_ has kTombstonesMin ids, it
   // becomes older_deleted_ids_.
   absl::flat_hash_set<BufferId> deleted_ids_ ABSL_GUARDED_BY(mu_);

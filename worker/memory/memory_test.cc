@@ -78,8 +78,12 @@ TEST(MemoryAccountTest, SplittingOffAllBytesEndsTheReservation) {
 
 class BufferTableTest : public ::testing::Test {
  protected:
-  Reservation Reserve(int64_t bytes) { return *account_.Reserve(bytes, "test"); }
-  DeviceBufferRef Buffer(int64_t size) { return std::make_shared<FakeBuffer>(size); }
+  // Returns a buffer whose memory is reserved.
+  DeviceBufferRef Buffer(int64_t size) {
+    DeviceBufferRef buffer = std::make_shared<FakeBuffer>(size);
+    buffer->reservation() = *account_.Reserve(size, "test");
+    return buffer;
+  }
 
   MemoryAccount account_{"cpu:0", 1 << 20};
   BufferTable table_;
@@ -91,7 +95,7 @@ TEST_F(BufferTableTest, AReaderWaitsForTheProducer) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { got = std::move(b); });
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kUnknown));
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   ASSERT_THAT(got, IsOk());
   EXPECT_EQ((*got)->num_bytes(), 8);
 }
@@ -100,7 +104,7 @@ TEST_F(BufferTableTest, GetIfReadyReturnsOnlyAReadyBuffer) {
   EXPECT_EQ(table_.GetIfReady(id_), nullptr);
   ASSERT_THAT(table_.Expect(id_), IsOk());
   EXPECT_EQ(table_.GetIfReady(id_), nullptr);
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   ASSERT_NE(table_.GetIfReady(id_), nullptr);
   EXPECT_EQ(table_.GetIfReady(id_)->num_bytes(), 8);
   table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "lost"));
@@ -108,7 +112,7 @@ TEST_F(BufferTableTest, GetIfReadyReturnsOnlyAReadyBuffer) {
 }
 
 TEST_F(BufferTableTest, ReadersOfAFailedBufferGetTheFirstFailure) {
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "first"));
   table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "second"));
   EXPECT_THAT(table_.Get(id_), ReasonIs("WORKER_LOST", "first"));
@@ -120,16 +124,16 @@ TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { got = std::move(b); });
   table_.Delete(id_);
   EXPECT_THAT(got, ReasonIs("ARRAY_DELETED"));
-  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(table_.Expect(id_), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
 TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   {
     TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
-    ASSERT_NE(taken.reservation, nullptr);
+    EXPECT_TRUE(taken.taken);
     EXPECT_EQ(taken.outcome, nullptr);
     EXPECT_EQ(account_.reserved_bytes(), 8);
     EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
@@ -139,35 +143,63 @@ TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
 }
 
 TEST_F(BufferTableTest, ABufferWithReadersIsNotTaken) {
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(DeviceBufferRef got, table_.Get(id_));
   DeviceBufferRef ready = table_.GetIfReady(id_), waited;
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { waited = *std::move(b); });
   for (DeviceBufferRef* reader : {&got, &ready, &waited}) {
-    EXPECT_EQ(table_.Take(id_)->reservation, nullptr);
+    EXPECT_FALSE(table_.Take(id_)->taken);
     EXPECT_THAT(table_.Get(id_), IsOk()) << "the buffer stays in the table";
     reader->reset();
   }
-  EXPECT_NE(table_.Take(id_)->reservation, nullptr);
+  EXPECT_TRUE(table_.Take(id_)->taken);
 }
 
 TEST_F(BufferTableTest, EnqueuedWorkDoesNotCountAsAReader) {
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer earlier, table_.GetEnqueued(id_));
-  EXPECT_NE(table_.Take(id_)->reservation, nullptr);
+  EXPECT_TRUE(table_.Take(id_)->taken);
 }
 
-TEST_F(BufferTableTest, ABufferTakenBeforeItIsReadyGetsItsReservationLater) {
+TEST_F(BufferTableTest, TheMemoryOfADeletedBufferStaysReservedWhileWorkUsesIt) {
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
+  {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer used, table_.GetEnqueued(id_));
+    table_.Delete(id_);
+    EXPECT_EQ(account_.reserved_bytes(), 8);
+  }
+  EXPECT_EQ(account_.reserved_bytes(), 0);
+}
+
+TEST_F(BufferTableTest, ABufferTakenBeforeItIsReadyIsNotStoredLater) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
-  table_.SetEnqueued(id_, Buffer(8), std::make_shared<Outcome>());
+  const DeviceBufferRef buffer = Buffer(8);
+  table_.SetEnqueued(id_, buffer, std::make_shared<Outcome>());
   TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
-  ASSERT_NE(taken.reservation, nullptr);
+  EXPECT_TRUE(taken.taken);
   EXPECT_NE(taken.outcome, nullptr);
-  EXPECT_EQ(taken.reservation->bytes(), 0);
   EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
-  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(taken.reservation->bytes(), 8);
+  EXPECT_THAT(table_.SetReady(id_, buffer), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.reserved_bytes(), 8);
+}
+
+TEST_F(BufferTableTest, ATakeIsUndoneBeforeAndAfterTheProducerHasEnded) {
+  for (const bool ended : {false, true}) {
+    const BufferId id{ended ? 8u : 9u, 0};
+    const DeviceBufferRef buffer = Buffer(8);
+    ASSERT_THAT(table_.Expect(id), IsOk());
+    table_.SetEnqueued(id, buffer, std::make_shared<Outcome>());
+    TESSERA_ASSERT_OK_AND_ASSIGN(BufferTable::EnqueuedBuffer taken, table_.Take(id));
+    if (ended) {
+      EXPECT_THAT(table_.SetReady(id, buffer), ReasonIs("ARRAY_DELETED"));
+    }
+    table_.UndoTake(id, std::move(taken));
+    if (!ended) {
+      EXPECT_THAT(table_.SetReady(id, buffer), IsOk());
+    }
+    EXPECT_THAT(table_.Get(id), IsOk());
+  }
 }
 
 TEST_F(BufferTableTest, ABufferWithWaitersIsNotTaken) {
@@ -175,17 +207,20 @@ TEST_F(BufferTableTest, ABufferWithWaitersIsNotTaken) {
   DeviceBufferRef waited;
   table_.WhenReady(id_, [&](absl::StatusOr<DeviceBufferRef> b) { waited = *std::move(b); });
   table_.SetEnqueued(id_, Buffer(8), std::make_shared<Outcome>());
-  EXPECT_EQ(table_.Take(id_)->reservation, nullptr);
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
+  EXPECT_FALSE(table_.Take(id_)->taken);
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
   EXPECT_NE(waited, nullptr);
 }
 
-TEST_F(BufferTableTest, ATakenBufferWhoseProducerFailsHoldsNoMemory) {
+TEST_F(BufferTableTest, ATakenBufferWhoseProducerFailsHoldsNoMemoryOnceItIsDropped) {
   ASSERT_THAT(table_.Expect(id_), IsOk());
   table_.SetEnqueued(id_, Buffer(8), std::make_shared<Outcome>());
-  TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
-  table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "lost"));
-  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("ARRAY_DELETED"));
+  {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
+    table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "lost"));
+    EXPECT_EQ(account_.reserved_bytes(), 8);
+  }
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
@@ -199,8 +234,8 @@ TEST_F(BufferTableTest, ACancelledWaitLeavesNoEntry) {
 }
 
 TEST_F(BufferTableTest, ASecondSetReadyIsRefused) {
-  ASSERT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), IsOk());
-  EXPECT_THAT(table_.SetReady(id_, Buffer(8), Reserve(8)), ReasonIs("INTERNAL", "written twice"));
+  ASSERT_THAT(table_.SetReady(id_, Buffer(8)), IsOk());
+  EXPECT_THAT(table_.SetReady(id_, Buffer(8)), ReasonIs("INTERNAL", "written twice"));
   EXPECT_THAT(table_.Expect(id_), ReasonIs("INTERNAL", "made twice"));
   EXPECT_EQ(account_.reserved_bytes(), 8);
 }

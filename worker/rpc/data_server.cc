@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -30,7 +31,6 @@
 #include "ir/api/ticket.h"
 #include "ir/serial/chunk_call.h"
 #include "ir/serial/grpc_status.h"
-#include "ir/strided.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "worker/collectives/socket.h"
 #include "worker/rpc/data_metrics.h"
@@ -203,7 +203,8 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     // gRPC gets this reactor only after the constructor. Writes and a Finish that are called
     // earlier take effect then, and neither OnCancel nor OnDone is called earlier.
     waiter_id_ = service_->executor().ReadShard(
-        id_, [this](absl::StatusOr<ir::Array> value) { Begin(std::move(value)); });
+        id_, std::move(block_of_shard_),
+        [this](absl::StatusOr<ir::Array> value) { Begin(std::move(value)); });
   }
 
   void OnWriteDone(bool ok) override {
@@ -222,37 +223,17 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::StatusOr<api::Ticket> ParseRequest(const grpc::ByteBuffer& message) {
     v1::ReadRequest request;
     if (!ir::serial::FromBuffer(message, &request)) return NotAMessageError("ReadRequest");
-    starts_.assign(request.starts().begin(), request.starts().end());
-    shape_.assign(request.shape().begin(), request.shape().end());
+    if (request.starts_size() > 0 || request.shape_size() > 0) {
+      block_of_shard_ = {ir::Dims(request.starts().begin(), request.starts().end()),
+                         ir::Dims(request.shape().begin(), request.shape().end())};
+    }
     next_offset_ = first_offset_ = request.offset();
     return service_->Check(request.ticket(), api::Ticket::Access::kRead);
   }
 
-  // Takes the requested block out of the shard.
-  absl::Status TakeBlock(absl::StatusOr<ir::Array> value) {
-    TESSERA_RETURN_IF_ERROR(value);
-    if (starts_.empty() && shape_.empty()) {
-      block_ = *std::move(value);
-      return absl::OkStatus();
-    }
-    const ir::Dims& shard_shape = value->shape();
-    bool inside = starts_.size() == shard_shape.size() && shape_.size() == shard_shape.size();
-    for (size_t d = 0; inside && d < shard_shape.size(); ++d) {
-      inside = starts_[d] >= 0 && shape_[d] >= 0 && shape_[d] <= shard_shape[d] &&
-               starts_[d] <= shard_shape[d] - shape_[d];
-    }
-    if (!inside) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("read: the block [", ir::DimsToString(shape_), "] at [",
-                                    ir::DimsToString(starts_), "] does not lie inside the shard [",
-                                    ir::DimsToString(shard_shape), "]"));
-    }
-    block_ = ir::SliceBlock(*value, starts_, shape_);
-    return absl::OkStatus();
-  }
-
   void Begin(absl::StatusOr<ir::Array> value) {
-    absl::Status status = TakeBlock(std::move(value));
+    absl::Status status = value.status();
+    if (status.ok()) block_ = *std::move(value);
     if (status.ok() && (next_offset_ < 0 || next_offset_ > block_.num_bytes())) {
       status = MakeError(ErrorKind::kValueError, absl::StrCat("read: offset ", next_offset_, " of ",
                                                               block_.num_bytes(), " bytes"));
@@ -286,8 +267,8 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Service* const service_;
   grpc::CallbackServerContext* const context_;
-  Timer::Id write_timer_;    // timer of the write in flight
-  ir::Dims starts_, shape_;  // both empty for the whole shard
+  Timer::Id write_timer_;                          // timer of the write in flight
+  std::optional<Executor::Block> block_of_shard_;  // nullopt for the whole shard
   BufferId id_;
   uint64_t waiter_id_ = 0;
   // Owned by the party that writes: first the callback, then gRPC.

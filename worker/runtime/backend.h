@@ -12,6 +12,7 @@
 // synchronous backend are null. The backend outlives its executables, buffers and events. All other
 // calls are thread-safe.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,16 +24,25 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/host_memory.h"
+#include "base/status.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
 #include "ir/op_kinds.h"
 #include "ir/program.h"
+#include "ir/strided.h"
 #include "worker/collectives/collectives.h"
 #include "worker/memory/device_buffer.h"
+#include "worker/memory/memory_account.h"
 #include "worker/runtime/cancel.h"
 #include "worker/telemetry/in_flight.h"
 
 namespace tessera::worker {
+
+// The memory of one launch on one device, without its arguments. Backend::ReserveMemory makes it.
+class LaunchMemory {
+ public:
+  virtual ~LaunchMemory() = default;
+};
 
 // Tells when enqueued work has ended.
 class Event {
@@ -57,6 +67,8 @@ struct RunContext {
   absl::Span<const int> ranks;
   // The result of Backend::ChooseDonations for these arguments. Empty if no result reuses memory.
   absl::Span<const int> donations;
+  // The result of Backend::ReserveMemory for this launch. If it is null, Enqueue reserves memory.
+  const LaunchMemory* memory = nullptr;
   const CancelToken* cancel = nullptr;
   InFlightQueue::Launch* in_flight = nullptr;  // null if the op in flight is not recorded
 
@@ -128,6 +140,44 @@ class Backend {
     return {};
   }
 
+  // Memory has two owners: the executor, which counts it in an account per device, and the backend,
+  // which allocates it. The account never has less than is allocated, so what fits into the account
+  // fits into the device, unless the free memory is in pieces.
+  //
+  // Names the account of a device. The backend reserves there what belongs to no launch and to no
+  // array: constants, and scratch memory that launches share. Called once for each device, before
+  // everything else. The account outlives the backend.
+  virtual void SetAccount(int device, MemoryAccount* account) {
+    static_cast<void>(device), static_cast<void>(account);
+  }
+  // Returns how many bytes of a device's memory an array of this size takes.
+  virtual int64_t AllocationBytes(int64_t array_bytes) const { return array_bytes; }
+  // Returns how many bytes a launch needs beside its arguments, and beside memory that launches
+  // share. `donations` is the result of ChooseDonations, or empty.
+  virtual int64_t LaunchBytes(const Executable& executable, absl::Span<const DeviceBufferRef> args,
+                              absl::Span<const int> donations) const {
+    int64_t bytes = executable.memory_bytes();
+    for (const DeviceBufferRef& arg : args) bytes -= arg->num_bytes();
+    // A result uses the memory of a donated argument, too.
+    for (const int arg : donations) bytes -= arg >= 0 ? args[arg]->num_bytes() : 0;
+    return std::max<int64_t>(bytes, 0);
+  }
+  // Allocates what LaunchBytes counts, and the memory that launches share. Returns null if Enqueue
+  // allocates it. Called after the bytes have been reserved in the account, by the thread that
+  // calls Enqueue. Returns OUT_OF_MEMORY if the memory is not free, or not free in one piece. The
+  // call may then succeed once earlier launches have ended.
+  virtual absl::StatusOr<std::unique_ptr<LaunchMemory>> ReserveMemory(
+      const Executable&, absl::Span<const DeviceBufferRef> args, absl::Span<const int> donations) {
+    static_cast<void>(args), static_cast<void>(donations);
+    return nullptr;
+  }
+  // Gives back memory that launches share, unless one of them uses it. Returns whether any was
+  // given back.
+  virtual bool GiveBackSharedMemory(int device) {
+    static_cast<void>(device);
+    return false;
+  }
+
   // Requires that `args` match the program's params in number and type. The objects to which
   // `context` points stay valid until the event is done.
   virtual absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
@@ -151,6 +201,16 @@ class Backend {
   // buffers must be ready. Blocking.
   virtual absl::StatusOr<DeviceBufferRef> FromHost(int device, ir::Array value) = 0;
   virtual absl::StatusOr<ir::Array> ToHost(const DeviceBuffer& buffer) = 0;
+  // Copies a block of a shard from a device, as ir::SliceBlock does. Requires that it lies inside
+  // the shard.
+  virtual absl::StatusOr<ir::Array> BlockToHost(const DeviceBuffer& buffer, const ir::Dims& starts,
+                                                const ir::Dims& shape) {
+    TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, ToHost(buffer));
+    return ir::SliceBlock(whole, starts, shape);
+  }
+  // Returns whether the host has the bytes of the buffer, so that ToHost and BlockToHost need no
+  // copy from the device.
+  virtual bool IsOnHost(const DeviceBuffer&) const { return true; }
 };
 
 }  // namespace tessera::worker

@@ -31,6 +31,37 @@ std::string FilesFolderIdentity(const ExecutorOptions& options) {
   return "";
 }
 
+// A read that waits for its turn. If it is dropped instead, its reader is told why.
+struct QueuedRead {
+  QueuedRead(DeviceBufferRef of, std::optional<Executor::Block> part, Executor::ReadFn done)
+      : buffer(std::move(of)), block(std::move(part)), callback(std::move(done)) {}
+  QueuedRead(const QueuedRead&) = delete;
+  QueuedRead& operator=(const QueuedRead&) = delete;
+  ~QueuedRead() {
+    if (callback) callback(MakeError(ErrorKind::kServerStopping, "the executor is stopping"));
+  }
+  DeviceBufferRef buffer;
+  const std::optional<Executor::Block> block;
+  Executor::ReadFn callback;
+};
+
+// Reads of at most this size go before larger ones, and have a thread of their own.
+constexpr int64_t kSmallReadBytes = 1 << 20;
+
+absl::Status CheckInside(const ir::Dims& shard, const Executor::Block& block) {
+  const auto& [starts, shape] = block;
+  bool inside = starts.size() == shard.size() && shape.size() == shard.size();
+  for (size_t d = 0; inside && d < shard.size(); ++d) {
+    inside =
+        starts[d] >= 0 && shape[d] >= 0 && shape[d] <= shard[d] && starts[d] <= shard[d] - shape[d];
+  }
+  if (inside) return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kValueError,
+      absl::StrCat("the block [", ir::DimsToString(shape), "] at [", ir::DimsToString(starts),
+                   "] does not lie inside the shard [", ir::DimsToString(shard), "]"));
+}
+
 }  // namespace
 
 // Starts the threads and makes the account, the queue and the stream of each device. The reporter,
@@ -60,6 +91,8 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   connect_stream_ = std::make_unique<Stream>("connect");
   disconnect_stream_ = std::make_unique<Stream>("disconnect");
   compilers_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.compile_jobs});
+  reads_ = std::make_unique<SizedPool>(
+      SizedPool::Options{.threads = 2, .small_task_max_size = kSmallReadBytes});
   files_stream_ = std::make_unique<Stream>("files");
   for (int32_t d = 0; d < num_devices_; ++d) {
     const std::string device = absl::StrCat(ToAbsl(backend_->device_kind()), ":", d, " of ", name_);
@@ -67,6 +100,7 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
     const DeviceMetrics& metrics = metrics_.device(d);
     accounts_.back()->SetMetrics(metrics.reserved_bytes, metrics.array_bytes,
                                  metrics.workspace_bytes, metrics.peak_bytes);
+    backend_->SetAccount(d, accounts_.back().get());
     in_flight_queues_.push_back(std::make_unique<InFlightQueue>(
         &in_flight_->slot(d), metrics_.enabled() ? &metrics : nullptr));
     streams_.push_back(std::make_unique<Stream>(absl::StrCat("device ", d)));
@@ -108,6 +142,7 @@ Executor::~Executor() {
   }
   disconnect_stream_.reset();
   compilers_.reset();
+  reads_.reset();
   timer_.reset();
   buffers_.FailWaiters(why);
   reporter_.reset();
@@ -567,7 +602,9 @@ void Executor::Handle(const api::Transfer& command) {
     }
     streams_[from.device]->Push([this, launch, shard] {
       BeginOnDevice(*launch, shard->device);
-      EndOnDevice(launch, shard->device, RunTransfer(launch, *shard));
+      const absl::Status status = RunTransfer(launch, *shard);
+      shard->pieces.clear();  // ends the references to the sources before the transfer is reported
+      EndOnDevice(launch, shard->device, status);
     });
   }
 }
@@ -601,12 +638,19 @@ void Executor::ShowTold() {
 
 // ---- Buffers. -----------------------------------------------------------------------------------
 
+absl::StatusOr<Reservation> Executor::Reserve(int32_t device, int64_t bytes,
+                                              const MemoryHolder& holder) {
+  absl::StatusOr<Reservation> reservation = accounts_[device]->Reserve(bytes, holder);
+  if (reservation.ok() || !backend_->GiveBackSharedMemory(device)) return reservation;
+  return accounts_[device]->Reserve(bytes, holder);
+}
+
 absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t bytes) {
   if (!HasDevice(id.device) || bytes < 0) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat(name_, " has no device ", id.device, "; it has ", num_devices_));
   }
-  return accounts_[id.device]->Reserve(bytes, {"array", id.array});
+  return Reserve(id.device, backend_->AllocationBytes(bytes), {"array", id.array});
 }
 
 absl::Status Executor::CheckNotDeleting(const BufferId& id) const {
@@ -620,16 +664,44 @@ absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservati
                                   TransferPath path) {
   metrics_.RecordTransferBytes(TransferKind::kPut, path, value.num_bytes());
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, backend_->FromHost(id.device, std::move(value)));
-  TESSERA_RETURN_IF_ERROR(buffers_.SetReady(id, std::move(buffer), std::move(reservation)));
+  buffer->reservation() = std::move(reservation);
+  TESSERA_RETURN_IF_ERROR(buffers_.SetReady(id, std::move(buffer)));
   Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
   return absl::OkStatus();
 }
 
-uint64_t Executor::ReadShard(const BufferId& id,
-                             std::function<void(absl::StatusOr<ir::Array>)> callback) {
-  return buffers_.WhenReady(id, [this, callback = std::move(callback)](
+absl::StatusOr<ir::Array> Executor::Read(const DeviceBuffer& buffer,
+                                         const std::optional<Block>& block) {
+  if (!block || block->shape == buffer.shape()) return backend_->ToHost(buffer);
+  return backend_->BlockToHost(buffer, block->starts, block->shape);
+}
+
+// A shard may become ready on the thread that watches the launches of a device, which must not wait
+// for a copy. A reader's reference to the buffer ends before the reader is called, because the
+// reader may then count on the memory of the array.
+uint64_t Executor::ReadShard(const BufferId& id, std::optional<Block> block, ReadFn callback) {
+  return buffers_.WhenReady(id, [this, block = std::move(block), callback = std::move(callback)](
                                     absl::StatusOr<DeviceBufferRef> buffer) {
-    callback(buffer.ok() ? backend_->ToHost(**buffer) : absl::StatusOr<ir::Array>(buffer.status()));
+    absl::Status status = buffer.status();
+    if (status.ok() && block) status = CheckInside((*buffer)->shape(), *block);
+    if (!status.ok()) return callback(status);
+    if (!backend_->IsOnHost(**buffer)) return ReadInBackground(*std::move(buffer), block, callback);
+    absl::StatusOr<ir::Array> value = Read(**buffer, block);
+    *buffer = nullptr;
+    callback(std::move(value));
+  });
+}
+
+void Executor::ReadInBackground(DeviceBufferRef buffer, std::optional<Block> block,
+                                ReadFn callback) {
+  const int64_t bytes =
+      ir::MakeType(buffer->dtype(), block ? block->shape : buffer->shape()).num_bytes();
+  auto read =
+      std::make_shared<QueuedRead>(std::move(buffer), std::move(block), std::move(callback));
+  reads_->Push(bytes, [this, read = std::move(read)] {
+    absl::StatusOr<ir::Array> value = Read(*read->buffer, read->block);
+    read->buffer = nullptr;
+    std::exchange(read->callback, nullptr)(std::move(value));
   });
 }
 
@@ -661,16 +733,20 @@ void Executor::Handle(const api::WriteBuffer& command) {
 
 void Executor::Handle(const api::ReadBuffer& command, ReportSlot& slot) {
   const BufferId id{command.array, command.device};
-  if (const DeviceBufferRef ready = buffers_.GetIfReady(id)) {
+  DeviceBufferRef ready = buffers_.GetIfReady(id);
+  if (ready != nullptr && backend_->IsOnHost(*ready)) {
     metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, ready->num_bytes());
-    return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)}, slot);
+    absl::StatusOr<ir::Array> value = backend_->ToHost(*ready);
+    ready = nullptr;
+    return ReportAtOnce(api::BufferRead{command.request, std::move(value)}, slot);
   }
+  ready = nullptr;
   if (!buffers_.IsKnown(id)) {
     return Report(api::BufferRead{
         command.request,
         MakeError(ErrorKind::kArrayNotFound, absl::StrCat(ToString(id), " is not on ", name_))});
   }
-  ReadShard(id, [this, request = command.request](absl::StatusOr<ir::Array> value) {
+  ReadShard(id, std::nullopt, [this, request = command.request](absl::StatusOr<ir::Array> value) {
     if (value.ok()) {
       metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, value->num_bytes());
     }

@@ -8,10 +8,11 @@
 // Send has returned to its caller is not passed to the report function.
 //
 // Threads: one dispatch stream per device, one thread each for opening communicators, closing
-// communicators, files, reports and timers, and the threads that compile, small programs first
-// (base/sized_pool.h). Later launches on the same device may use the results of a launch as soon as
-// it is enqueued; other users must wait until the device is done. The destructor cancels running
-// launches, waits for their end, and reports nothing more.
+// communicators, files, reports and timers, the threads that compile, small programs first
+// (base/sized_pool.h), and two threads that copy arrays from devices for readers. Later launches on
+// the same device may use the results of a launch as soon as it is enqueued; other users must wait
+// until the device is done. The destructor cancels running launches, waits for their end, and
+// reports nothing more.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -113,9 +114,16 @@ class Executor {
   // Stores a received shard. Reports BufferWritten, unless the shard is rejected.
   absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                           TransferPath path = TransferPath::kTicket);
-  // Calls back with the shard once it is ready, or with the error of its producer; see
-  // BufferTable::WhenReady.
-  uint64_t ReadShard(const BufferId& id, std::function<void(absl::StatusOr<ir::Array>)> callback);
+  // A block of a shard: `shape` elements from `starts` on.
+  struct Block {
+    ir::Dims starts, shape;
+  };
+  using ReadFn = std::function<void(absl::StatusOr<ir::Array>)>;
+  // Calls back with a block of the shard, or with the whole shard if there is no block, once the
+  // shard is ready. Calls back with the error of its producer; see BufferTable::WhenReady. If the
+  // bytes must be copied from the device, a thread for reads copies them and calls back. Returns
+  // VALUE_ERROR if the block does not lie inside the shard.
+  uint64_t ReadShard(const BufferId& id, std::optional<Block> block, ReadFn callback);
   // Like ReadShard, but without the bytes: calls back with the status of the shard's producer.
   uint64_t AwaitShard(const BufferId& id, std::function<void(const absl::Status&)> callback);
   bool CancelRead(const BufferId& id, uint64_t waiter_id) {
@@ -191,16 +199,12 @@ class Executor {
   // Returns the time for the metrics of dispatch. Returns 0 if metrics are disabled, because
   // reading the clock takes longer than most of the steps of a small launch.
   int64_t DispatchClock() const { return metrics_.enabled() ? AgeGauge::Now() : 0; }
-  // Reserves the memory of a launch. Waits while earlier launches on the device hold too much
-  // memory.
-  absl::StatusOr<Reservation> ReserveOnDevice(const LaunchState& launch, int32_t device,
-                                              int64_t bytes);
   // The arguments of a run, and the outcomes of the earlier launches that produce them.
   struct Args {
     absl::InlinedVector<DeviceBufferRef, 4> buffers;
     absl::InlinedVector<OutcomeRef, 4> outcomes;  // per argument; null if its value was ready
-    // The reservations of donated arguments that may be overwritten; null for the others.
-    absl::InlinedVector<std::shared_ptr<Reservation>, 4> donated_reservations;
+    // Per argument: whether it is donated and may be overwritten.
+    absl::InlinedVector<bool, 8> taken;
     // For each result, the argument whose memory it reuses, or -1 if it has its own memory. Empty
     // if all results have their own.
     std::vector<int> donations;
@@ -217,10 +221,17 @@ class Executor {
     LaunchRef launch = nullptr;
     int32_t device = 0;
     Args args = {};  // held, like the memory, until the device has done the run
-    Reservation reservation = {};
+    std::unique_ptr<LaunchMemory> memory = nullptr;
+    Reservation reservation = {};  // that of `memory`, without the results
     absl::InlinedVector<DeviceBufferRef, 2> results = {};
     OutcomeRef outcome = nullptr;  // null if the run has ended
   };
+  // Reserves bytes on the device. If they are not free, takes back memory that launches share.
+  absl::StatusOr<Reservation> Reserve(int32_t device, int64_t bytes, const MemoryHolder& holder);
+  // Reserves the memory of a run. Waits while earlier launches on the device hold too much memory.
+  absl::Status ReserveOnDevice(Run& run, const Executable& executable);
+  // Gives the results their parts of the run's reservation.
+  void HoldResults(Run& run);
   // The second half of StartOnDevice, which began at `began` (DispatchClock). Sets `*enqueued` once
   // the device has the arguments, even if Enqueue then fails.
   absl::Status EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t began, bool* enqueued);
@@ -230,6 +241,10 @@ class Executor {
   void EndRun(Run& run, absl::Status status);
   void StoreResults(Run& run);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
+  // Returns a block of the buffer, or the whole buffer if there is no block.
+  absl::StatusOr<ir::Array> Read(const DeviceBuffer& buffer, const std::optional<Block>& block);
+  // Reads and calls back, on a thread for reads if the bytes must be copied from the device.
+  void ReadInBackground(DeviceBufferRef buffer, std::optional<Block> block, ReadFn callback);
   absl::StatusOr<ir::Array> FetchPiece(LaunchState& launch, const TransferPiece& piece,
                                        ir::DType dtype);
   // Starts the clock of the launch when its first device begins. Returns an error if the launch has
@@ -255,11 +270,13 @@ class Executor {
   // Retains the inline results of the launch, so that no later launch overwrites them.
   void RetainInlineResults(const LaunchRef& launch);
   std::vector<api::LaunchDone::InlineResult> InlineResults(
-      const std::map<BufferId, DeviceBufferRef>& retained_inline_results);
+      std::map<BufferId, DeviceBufferRef> retained_inline_results);
 
   // The members below are immutable, or thread-safe themselves.
   const ExecutorOptions options_;
   const std::string name_;
+  // The accounts outlive the backend and the buffers, which reserve from them.
+  std::vector<std::unique_ptr<MemoryAccount>> accounts_;
   const std::unique_ptr<Backend> backend_;
   const int32_t num_devices_;
   const ReportFn report_;
@@ -270,8 +287,6 @@ class Executor {
   std::vector<std::unique_ptr<InFlightQueue>> in_flight_queues_;  // per device
   std::unique_ptr<PeerPort> peer_port_;  // null if there are no other executors
   std::atomic<bool> silent_{false};  // set once the destructor runs, so that no more is reported
-  // Accounts outlive the buffers that reserve from them.
-  std::vector<std::unique_ptr<MemoryAccount>> accounts_;
   BufferTable buffers_;
 
   // Serialises Send, so that every stream gets the launches in the same order.
@@ -307,11 +322,12 @@ class Executor {
   // connect_stream_ opens communicators, which may wait for peers, and waits for drains;
   // disconnect_stream_ closes communicators. The destructor ends connect_stream_ first, because a
   // drain uses the streams of the devices. It then ends those streams and that of files, then
-  // disconnect_stream_ and the compilers, and at last the timer and the reporter.
+  // disconnect_stream_, the compilers and the reads, and at last the timer and the reporter.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;
   std::unique_ptr<Stream> connect_stream_, disconnect_stream_;
   std::unique_ptr<SizedPool> compilers_;
+  std::unique_ptr<SizedPool> reads_;  // copies from devices; small ones first
   std::unique_ptr<Stream> files_stream_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };

@@ -28,9 +28,10 @@ absl::Status WaitOrCancelled(CancelToken& cancel, absl::Duration duration) {
 }  // namespace
 
 void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(LaunchState&)> work) {
-  files_stream_->Push([this, launch, work = std::move(work)] {
+  files_stream_->Push([this, launch, work = std::move(work)]() mutable {
     absl::Status status = StartClock(launch);
     if (status.ok()) status = work(*launch);
+    work = nullptr;  // ends its references to arrays before the launch is reported
     // A launch that was cancelled after its last check has succeeded.
     if (!status.ok()) {
       launch->failed = true;

@@ -95,18 +95,42 @@ absl::Status Executor::AwaitRunEnd(const LaunchState& launch, int32_t device,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Reservation> Executor::ReserveOnDevice(const LaunchState& launch, int32_t device,
-                                                      int64_t bytes) {
-  const auto reserve = [&] {
-    return accounts_[device]->Reserve(std::max<int64_t>(bytes, 0),
-                                      {"launch", launch.id, launch.program->name});
+absl::Status Executor::ReserveOnDevice(Run& run, const Executable& executable) {
+  const LaunchState& launch = *run.launch;
+  const Args& args = run.args;
+  const int64_t bytes = backend_->LaunchBytes(executable, args.buffers, args.donations);
+  const auto reserve = [&]() -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        Reservation reservation,
+        Reserve(run.device, bytes, {"launch", launch.id, launch.program->name}));
+    TESSERA_ASSIGN_OR_RETURN(run.memory,
+                             backend_->ReserveMemory(executable, args.buffers, args.donations));
+    run.reservation = std::move(reservation);
+    return absl::OkStatus();
   };
-  if (absl::StatusOr<Reservation> at_once = reserve(); at_once.ok()) return at_once;
+  if (absl::Status at_once = reserve(); at_once.ok()) return at_once;
   while (true) {
-    const int64_t enqueued = runs_enqueued_[device];
-    absl::StatusOr<Reservation> reservation = reserve();
-    if (reservation.ok() || enqueued == 0) return reservation;
-    TESSERA_RETURN_IF_ERROR(AwaitRunEnd(launch, device, enqueued));
+    const int64_t enqueued = runs_enqueued_[run.device];
+    absl::Status status = reserve();
+    if (status.ok() || enqueued == 0) return status;
+    TESSERA_RETURN_IF_ERROR(AwaitRunEnd(launch, run.device, enqueued));
+  }
+}
+
+// A result takes over the part of the donated argument in whose memory it is. A result that shares
+// its memory with an argument or with an earlier result has its part already.
+void Executor::HoldResults(Run& run) {
+  for (size_t r = 0; r < run.results.size(); ++r) {
+    const DeviceBuffer& result = *run.results[r];
+    const MemoryHolder holder{"array", run.launch->results[r], run.launch->program->name};
+    const int donated_arg = run.args.donations.empty() ? -1 : run.args.donations[r];
+    if (donated_arg >= 0) {
+      Reservation& donated = run.args.buffers[donated_arg]->reservation();
+      result.reservation() = donated.Split(donated.bytes(), holder);
+    } else if (result.reservation().bytes() == 0) {
+      result.reservation() =
+          run.reservation.Split(backend_->AllocationBytes(result.num_bytes()), holder);
+    }
   }
 }
 
@@ -119,7 +143,7 @@ absl::Status Executor::TakeArgs(LaunchState& launch, int32_t device, Args* args)
   const ir::Function& entry = *launch.program->entry;
   args->buffers.reserve(launch.args.size());
   args->outcomes.reserve(launch.args.size());
-  args->donated_reservations.reserve(launch.args.size());
+  args->taken.reserve(launch.args.size());
   absl::Status status;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
@@ -136,7 +160,7 @@ absl::Status Executor::TakeArgs(LaunchState& launch, int32_t device, Args* args)
                                       "; expected ", type.ToString()));
     }
     args->buffers.push_back(std::move(found->buffer));
-    args->donated_reservations.push_back(std::move(found->reservation));
+    args->taken.push_back(found->taken);
     args->outcomes.push_back(std::move(found->outcome));
     if (!status.ok()) break;
   }
@@ -147,8 +171,7 @@ absl::Status Executor::TakeArgs(LaunchState& launch, int32_t device, Args* args)
 void Executor::ReturnArgs(const LaunchState& launch, int32_t device, Args args) {
   for (size_t a = 0; a < args.buffers.size(); ++a) {
     buffers_.UndoTake({launch.args[a], device},
-                      {std::move(args.buffers[a]), std::move(args.outcomes[a]),
-                       std::move(args.donated_reservations[a])});
+                      {std::move(args.buffers[a]), std::move(args.outcomes[a]), args.taken[a]});
   }
 }
 
@@ -229,34 +252,26 @@ absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t be
   const int32_t device = run.device;
   Args& args = run.args;
   const Executable& executable = **launch->program->executable;
-  int64_t argument_bytes = 0;
-  for (const DeviceBufferRef& arg : args.buffers) argument_bytes += arg->num_bytes();
-  const auto& reservations = args.donated_reservations;
-  if (!std::all_of(reservations.begin(), reservations.end(), [](auto& r) { return !r; })) {
-    std::vector<bool> donated;
-    for (const auto& r : reservations) donated.push_back(r != nullptr);
-    args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
+  if (std::find(args.taken.begin(), args.taken.end(), true) != args.taken.end()) {
+    args.donations = backend_->ChooseDonations(
+        executable, args.buffers, std::vector<bool>(args.taken.begin(), args.taken.end()));
   }
-  for (const int arg : args.donations) {
-    if (arg >= 0)
-      argument_bytes += args.buffers[arg]->num_bytes();  // the result uses its memory, too
-  }
-  TESSERA_ASSIGN_OR_RETURN(
-      run.reservation,
-      ReserveOnDevice(*launch, device, executable.memory_bytes() - argument_bytes));
+  TESSERA_RETURN_IF_ERROR(ReserveOnDevice(run, executable));
   const int64_t enqueued_before = runs_enqueued_[device];
   if (enqueued_before >= kRunsEnqueuedMax) {
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(*launch, device, enqueued_before));
   }
   TESSERA_RETURN_IF_ERROR(StartClock(launch));
-  TESSERA_ASSIGN_OR_RETURN(const RunContext context,
+  TESSERA_ASSIGN_OR_RETURN(RunContext context,
                            MakeRunContext(*launch, mesh_device, device, args.donations));
+  context.memory = run.memory.get();
   metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
                           absl::Nanoseconds(DispatchClock() - began));
   *enqueued = true;
   launch->donated_inputs_consumed = true;
   TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));
   run.results = std::move(work.results);
+  HoldResults(run);
   if (work.event == nullptr) {
     EndRun(run, absl::OkStatus());
   } else {
@@ -293,6 +308,11 @@ void Executor::EndRun(Run& run, absl::Status status) {
   }
   if (run.outcome != nullptr) run.outcome->Update(status);
   if (status.ok()) StoreResults(run);
+  // The memory is given back before the end is reported, because a client may then count on it.
+  run.args = {};
+  run.memory = nullptr;
+  run.reservation.Release();
+  run.results.clear();
   EndOnDevice(run.launch, run.device, status);
 }
 
@@ -302,17 +322,11 @@ void Executor::StoreResults(Run& run) {
     if (launch.donates(a)) buffers_.Delete({launch.args[a], run.device});
   }
   for (size_t r = 0; r < run.results.size(); ++r) {
-    const BufferId id{launch.results[r], run.device};
-    const int donated_arg = run.args.donations.empty() ? -1 : run.args.donations[r];
-    Reservation& source =
-        donated_arg < 0 ? run.reservation : *run.args.donated_reservations[donated_arg];
-    Reservation reservation =
-        source.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name});
     // An error is ignored: the result was deleted meanwhile, or the launch failed on another
     // device.
-    static_cast<void>(buffers_.SetReady(id, std::move(run.results[r]), std::move(reservation)));
+    static_cast<void>(
+        buffers_.SetReady({launch.results[r], run.device}, std::move(run.results[r])));
   }
-  run.reservation.Release();
 }
 
 void Executor::BeginOnDevice(LaunchState& launch, int32_t device) {
@@ -358,10 +372,13 @@ void Executor::RetainInlineResults(const LaunchRef& launch) {
   }
 }
 
+// Leaves out the results that must be copied from the device: the thread that watches the launches
+// of a device calls this, and must not wait for a copy.
 std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
-    const std::map<BufferId, DeviceBufferRef>& retained_inline_results) {
+    std::map<BufferId, DeviceBufferRef> retained_inline_results) {
   std::vector<api::LaunchDone::InlineResult> results;
   for (const auto& [id, buffer] : retained_inline_results) {
+    if (!backend_->IsOnHost(*buffer)) continue;
     absl::StatusOr<ir::Array> value = backend_->ToHost(*buffer);
     if (value.ok()) results.push_back({id.array, id.device, *std::move(value)});
   }
@@ -396,7 +413,7 @@ void Executor::EndLaunch(const LaunchRef& launch, bool on_stream) {
     if (told_.erase(launch->id) > 0) ShowTold();
   }
   if (!failed) {
-    api::LaunchDone done{launch->id, run_time, InlineResults(inline_results),
+    api::LaunchDone done{launch->id, run_time, InlineResults(std::move(inline_results)),
                          link_meter_.TakeChanges()};
     return on_stream ? ReportAtOnce(std::move(done), launch->report_slot) : Report(std::move(done));
   }
@@ -423,18 +440,17 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(LaunchState& launch, const Transf
     }
     return options_.peer_reader->Read(piece, dtype, SteadyNow() + launch.timeout, launch.cancel);
   }
-  TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer, from.source->Await(launch.cancel));
-  TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(*buffer));
-  bool is_inside = source.dtype() == dtype && source.rank() == static_cast<int>(piece.shape.size());
-  for (int d = 0; is_inside && d < source.rank(); ++d) {
-    is_inside = piece.source_starts[d] <= source.shape()[d] - piece.shape[d];
+  TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef source, from.source->Await(launch.cancel));
+  bool is_inside = source->dtype() == dtype && source->shape().size() == piece.shape.size();
+  for (size_t d = 0; is_inside && d < piece.shape.size(); ++d) {
+    is_inside = piece.source_starts[d] <= source->shape()[d] - piece.shape[d];
   }
   if (!is_inside) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat(launch.Name(), ": a piece does not lie inside its source ",
-                                  ir::MakeType(source.dtype(), source.shape()).ToString()));
+                                  ir::MakeType(source->dtype(), source->shape()).ToString()));
   }
-  return ir::SliceBlock(source, piece.source_starts, piece.shape);
+  return Read(*source, Block{piece.source_starts, piece.shape});
 }
 
 absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard& shard) {
@@ -450,7 +466,8 @@ absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard&
   }
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer,
                            backend_->FromHost(shard.device, std::move(whole)));
-  static_cast<void>(buffers_.SetReady(shard.result, std::move(buffer), std::move(reservation)));
+  buffer->reservation() = std::move(reservation);
+  static_cast<void>(buffers_.SetReady(shard.result, std::move(buffer)));
   metrics_.RecordTransfer(TransferKind::kReshard, TransferPath::kTicket, bytes,
                           absl::Nanoseconds(AgeGauge::Now() - began));
   return absl::OkStatus();

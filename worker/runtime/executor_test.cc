@@ -21,6 +21,7 @@
 #include "ir/ops.h"
 #include "worker/cpu/cpu_backend.h"
 #include "worker/daemon/listen.h"
+#include "worker/runtime/testing/reports.h"
 
 namespace tessera::worker {
 namespace {
@@ -35,36 +36,6 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 // The timeout of collectives in tests in which no collective may reach it, however slow the machine
 // is.
 constexpr absl::Duration kNever = absl::Hours(1);
-
-// Plays the coordinator: collects the reports of an executor.
-class Reports {
- public:
-  void Add(api::ReportBody body) {
-    absl::MutexLock lock(&mu_);
-    reports_.push_back(std::move(body));
-  }
-  // Takes the first report of type T that has not been taken yet, and waits for it.
-  template <class T>
-  absl::StatusOr<T> Next() {
-    absl::MutexLock lock(&mu_);
-    const auto found = [&] {
-      return std::find_if(reports_.begin(), reports_.end(),
-                          [](const auto& r) { return std::holds_alternative<T>(r); });
-    };
-    const auto there = [&] { return found() != reports_.end(); };
-    if (!mu_.AwaitWithTimeout(absl::Condition(&there), kPatience)) {
-      return absl::DeadlineExceededError("no such report came");
-    }
-    const auto it = found();
-    T taken = std::get<T>(std::move(*it));
-    reports_.erase(it);
-    return taken;
-  }
-
- private:
-  absl::Mutex mu_;
-  std::deque<api::ReportBody> reports_;
-};
 
 // All axes are Manual, because the planner leaves device programs in this state.
 ir::Scope ManualScope(int n) {
