@@ -309,7 +309,8 @@ class Bench {
                                                .target = -1,
                                                .in = arrays_[0],
                                                .out = arrays_[1],
-                                               .elements = n};
+                                               .elements = n,
+                                               .order = nullptr};
         int result = api().collective(comm->get(), stream_.get(), &collective);
         const absl::Time end = absl::Now() + kBatchTimeout;
         while (result == TESSERA_NOT_READY && absl::Now() < end) {

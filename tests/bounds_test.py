@@ -125,6 +125,8 @@ GOES_ON = [
      "the executor's process is killed and another one started"),
     ("the peers of a collective", "collective_timeout_ms",
      "the collective fails with `COLLECTIVE_TIMEOUT` at every executor that waits"),
+    ("the ranks of a new communicator between GPUs", "communicator_timeout_ms",
+     "the launch that needs it fails with `COLLECTIVE_TIMEOUT`"),
     ("a launch on its way from the coordinator to a peer of a collective", "launch_patience",
      "the collective fails with `COLLECTIVE_TIMEOUT`, after `collective_timeout_ms` more"),
     ("the report of the first failure, once an executor has blamed a peer", "verdict_wait",

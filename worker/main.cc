@@ -282,6 +282,7 @@ void ApplyOptions(const Options& options, Flags* flags) {
   const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
   flags->daemon.coordinator.link_timeout = absl::Milliseconds(options.link_timeout_ms);
   flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
+  flags->process.communicator_timeout = absl::Milliseconds(options.communicator_timeout_ms);
   // An executor's bound is twice the coordinator's, so that the coordinator's bound is met first.
   flags->process.queue_bound = 2 * options.queue_bound;
   flags->process.cuda_plugin = flags->daemon.cuda_plugin = options.cuda_plugin;

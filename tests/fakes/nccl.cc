@@ -154,7 +154,8 @@ ncclResult_t Submit(ncclComm_t comm, CUstream stream, Op op, const void* in, siz
   if (!user.ok()) return ncclInvalidUsage;
   if (const ncclResult_t result = CheckReady(comm, call)) return result;
   if (op.type > ncclBfloat16 || op.reduction > ncclMin) return ncclInvalidArgument;
-  if (op.kind == OpKind::kPeer && (op.peer < 0 || op.peer >= comm->num_ranks)) {
+  if ((op.kind == OpKind::kPeer || op.kind == OpKind::kReduce) &&
+      (op.peer < 0 || op.peer >= comm->num_ranks)) {
     return ncclInvalidArgument;
   }
   if (stream == nullptr || DeviceOf(stream) != comm->device || CurrentDevice() != comm->device) {
@@ -310,6 +311,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
   created->num_ranks = num_ranks;
   created->device = CurrentDevice();
   created->polls_left = Get(Knob::nccl_init_polls);
+  Increment(Knob::nccl_comms);
   created->segment = Segment::Open(id.internal);
   if (created->segment == nullptr) {
     ReportViolation("ncclCommInitRank: no communicator has this id, or all its ranks have joined");
@@ -481,6 +483,13 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclData
                                ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
   return Submit(comm, stream, MakeOp(OpKind::kReduceScatter, type, op, count), in, comm->num_ranks,
                 out, 1);
+}
+
+ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, CUstream stream) {
+  Op reduce = MakeOp(OpKind::kReduce, type, op, count);
+  reduce.peer = root;
+  return Submit(comm, stream, std::move(reduce), in, 1, out, root == comm->rank ? 1 : 0);
 }
 
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,

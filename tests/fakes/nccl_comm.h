@@ -19,10 +19,10 @@ namespace tessera::fakes {
 // NOLINTNEXTLINE(google-build-using-namespace): the fakes speak NCCL's names throughout.
 using namespace worker::cuda;
 
-enum class OpKind : uint32_t { kAllReduce, kAllGather, kReduceScatter, kPeer };
+enum class OpKind : uint32_t { kAllReduce, kAllGather, kReduceScatter, kReduce, kPeer };
 
 inline constexpr const char* kOpNames[] = {"ncclAllReduce", "ncclAllGather", "ncclReduceScatter",
-                                           "ncclSend/ncclRecv"};
+                                           "ncclReduce", "ncclSend/ncclRecv"};
 
 inline const char* NameOf(OpKind kind) { return kOpNames[static_cast<int>(kind)]; }
 
@@ -32,7 +32,7 @@ struct Op {
   ncclRedOp_t reduction = ncclSum;
   size_t count = 0;  // number of elements, as the call gives it
   size_t bytes = 0;  // size of `count` elements
-  int peer = -1;
+  int peer = -1;     // of a kPeer; of a kReduce, the root
   bool is_send = false;
   Place in, out;
 };

@@ -54,12 +54,16 @@ void AddCollectiveMessages(ncclComm_t comm, const Op& op, Parts* parts, LaunchMe
     const std::lock_guard<std::mutex> lock(comm->mutex);
     label.number = comm->num_collectives++;
   }
+  const bool to_one = op.kind == OpKind::kReduce;
+  const bool receives = !to_one || op.peer == comm->rank;
   const bool reduces = op.kind != OpKind::kAllGather;
-  if (reduces) parts->assign(comm->num_ranks, std::vector<std::byte>(op.bytes));
+  if (reduces && receives) parts->assign(comm->num_ranks, std::vector<std::byte>(op.bytes));
   for (int peer = 0; peer < comm->num_ranks; ++peer) {
     const size_t in_offset = op.kind == OpKind::kReduceScatter ? peer * op.bytes : 0;
+    if (!to_one || op.peer == peer)
+      messages->sends.push_back({peer, label, op.in.data + in_offset, op.bytes});
+    if (!receives) continue;
     std::byte* const to = reduces ? (*parts)[peer].data() : op.out.data + peer * op.bytes;
-    messages->sends.push_back({peer, label, op.in.data + in_offset, op.bytes});
     messages->receives.push_back({peer, label, to, op.bytes});
   }
 }

@@ -221,9 +221,10 @@ TEST_F(GpuTest, AnErrorOfNcclIsReportedAndTheNextStepRuns) {
   const std::vector<int> before = cluster_->member_pids();
   const testing::Stopwatch watch;
   const Error error = ErrorOf([] { SumOver(2).value(); });
-  EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
-  EXPECT_THAT(std::string(error.reason()), AnyOf("PEER_FAILED", "COLLECTIVE_TIMEOUT"));
-  EXPECT_THAT(error.what(), HasSubstr("psum"));
+  EXPECT_LT(watch.Unhindered(), absl::Seconds(2)) << "a collective may take 5 s";
+  EXPECT_EQ(error.reason(), "PEER_FAILED");
+  EXPECT_THAT(error.what(),
+              AllOf(HasSubstr("psum"), HasSubstr("remote process exited or there was a network")));
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
   EXPECT_EQ(cluster_->member_pids(), before);
 }

@@ -189,7 +189,7 @@ absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,
       ErrorKind::kCollectiveTimeout,
       absl::StrCat(call.key.op, ": ", missing.size(), " of ", call.group.size(),
                    " members missing after ", absl::FormatDuration(waited),
-                   waited > config.timeout
+                   waited > BoundOf(config.timeout, call)
                        ? " (an executor had not received the launch from the coordinator)"
                        : "",
                    ", seen from rank ", call.rank, ": ", who, " [", Context(call), "]"));

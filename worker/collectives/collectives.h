@@ -20,6 +20,7 @@
 // every later call of all launches. The way to recover is a new communicator of a higher
 // generation.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -112,11 +113,30 @@ struct Call {
   // The pairs, used only by the kinds that have them. Each index in the group is the source of at
   // most one pair and the target of at most one.
   absl::Span<const PermutePair> pairs = {};
-  // The bound of this call, if it is less than CommunicatorConfig::timeout.
+  // The rest of the call's bound, if the call has waited elsewhere before.
   absl::Duration timeout = absl::InfiniteDuration();
+  // The bound of this call, if it is more than CommunicatorConfig::timeout.
+  absl::Duration long_timeout = absl::ZeroDuration();
   // Whether CommunicatorConfig::launch_patience applies.
   bool awaits_launch = true;
+  // Whether the time of the call says how fast the links between the devices are. It does not if
+  // the devices have links of their own, and the host only agrees with other hosts.
+  bool measures_links = true;
 };
+
+// An exchange that the devices of a group have made by their own library.
+struct DeviceExchange {
+  ir::CollectiveKind kind = ir::CollectiveKind::kBarrier;
+  int rank = 0;
+  absl::Span<const int> group = {};
+  int64_t in_bytes = 0;  // the size of this rank's input
+  absl::Duration time;   // with the wait for the other ranks; zero if it is unknown
+};
+
+// Returns the time within which all members must come to a call.
+inline absl::Duration BoundOf(absl::Duration timeout, const Call& call) {
+  return std::max(timeout, call.long_timeout);
+}
 
 class Collectives {
  public:
@@ -146,6 +166,13 @@ class Collectives {
   virtual absl::Status LaunchFailure(uint64_t launch) const = 0;
   // Ends all calls, now and later, with `status`. The communicator cannot be used any more.
   virtual void Abort(absl::Status status) = 0;
+
+  // For metrics: record an exchange of the devices, and how long the opening of a communicator of
+  // the devices' library took. Do nothing if nothing is measured. Do not block; thread-safe.
+  virtual void RecordDeviceExchange(const DeviceExchange&) {}
+  virtual void RecordDeviceOpening(int num_ranks, absl::Duration time) {
+    static_cast<void>(num_ranks), static_cast<void>(time);
+  }
 };
 
 }  // namespace tessera::worker

@@ -60,7 +60,7 @@ struct InterProcExchange::Transfer {
 class InterProcExchange::Wait {
  public:
   Wait(const CommunicatorConfig& config, const Call& call, const Deadline& deadline)
-      : timeout_(config.timeout),
+      : timeout_(BoundOf(config.timeout, call)),
         first_(deadline),
         limit_(deadline + config.launch_patience),
         deadline_(deadline),

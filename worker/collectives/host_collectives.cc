@@ -131,7 +131,7 @@ absl::Status HostCollectives::Run(const Call& call) {
 absl::Status HostCollectives::RunChecked(CheckedCall& call) {
   const uint64_t launch = call.key.launch;
   TESSERA_RETURN_IF_ERROR(failure_.status(launch));
-  const Deadline deadline(std::min(config_.timeout, call.timeout));
+  const Deadline deadline(std::min(BoundOf(config_.timeout, call), call.timeout));
   absl::Status status = Validate(config_, call);
   if (status.ok()) {
     status =

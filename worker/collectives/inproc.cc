@@ -237,7 +237,7 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
   while (!IsReady(meeting)) {
     absl::Status status = failure_->status(call.key.launch);
     if (status.ok() && deadline.Passed()) {
-      status = TimeoutError(*config_, call, FindMissing(meeting), config_->timeout);
+      status = TimeoutError(*config_, call, FindMissing(meeting), BoundOf(config_->timeout, call));
     }
     if (!status.ok()) {
       meeting.state.store(kEnded, std::memory_order_release);

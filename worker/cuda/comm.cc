@@ -273,6 +273,13 @@ int tessera_comm::CheckReady() {
   return CheckReadyLocked();
 }
 
+int tessera_comm::CheckError() {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return TESSERA_OK;  // the other call will find the failure
+  const int code = CheckReadyLocked();
+  return code == TESSERA_NOT_READY ? TESSERA_OK : code;
+}
+
 int tessera_comm::CheckReadyLocked() {
   TESSERA_CUDA_TRY(context_->MakeCurrent());
   if (failure_code_ != TESSERA_OK) return Fail(failure_code_, "%s", failure_text_.c_str());
@@ -344,9 +351,10 @@ int tessera_comm::Enqueue(tessera_stream* stream, const tessera_collective& coll
                       name);
 }
 
-// Makes the NCCL calls of a collective. NCCL has no all-to-all and no permute, so these are groups
-// of sends and receives, which NCCL runs at the same time. Without a group, ranks that all send
-// first would wait for each other for ever.
+// Makes the NCCL calls of a collective. NCCL has no all-to-all, no permute, and no blocks in
+// another order than that of its ranks. These are groups of sends, receives and reductions to one
+// rank, which NCCL runs at the same time. Without a group, ranks that all send first would wait for
+// each other for ever.
 ncclResult_t tessera_comm::CallNccl(CUstream stream, const tessera_collective& collective,
                                     int64_t count, int64_t block_bytes, ncclDataType_t type,
                                     ncclRedOp_t op) {
@@ -357,31 +365,54 @@ ncclResult_t tessera_comm::CallNccl(CUstream stream, const tessera_collective& c
   const auto receive = [&](uint64_t to, int peer) {
     return nccl.ncclRecv(Out(to), count, type, peer, comm_, stream);
   };
+  const auto rank_at = [&](int position) {
+    return collective.order == nullptr ? position : collective.order[position];
+  };
+  // Makes a group of the calls for all positions.
+  const auto for_all = [&](const std::function<ncclResult_t(int position)>& call) {
+    return CallAsGroup([&] {
+      ncclResult_t result = ncclSuccess;
+      for (int p = 0; p < num_ranks_ && IsDoneOrInProgress(result); ++p) result = call(p);
+      return result;
+    });
+  };
   switch (collective.kind) {
     case TESSERA_ALL_REDUCE:
       return nccl.ncclAllReduce(In(collective.in), Out(collective.out), count, type, op, comm_,
                                 stream);
     case TESSERA_ALL_GATHER:
-      return nccl.ncclAllGather(In(collective.in), Out(collective.out), count, type, comm_, stream);
+      if (collective.order == nullptr)
+        return nccl.ncclAllGather(In(collective.in), Out(collective.out), count, type, comm_,
+                                  stream);
+      return for_all([&](int position) {
+        const ncclResult_t result = send(collective.in, rank_at(position));
+        return IsDoneOrInProgress(result)
+                   ? receive(collective.out + position * block_bytes, rank_at(position))
+                   : result;
+      });
     case TESSERA_REDUCE_SCATTER:
-      return nccl.ncclReduceScatter(In(collective.in), Out(collective.out), count, type, op, comm_,
-                                    stream);
+      if (collective.order == nullptr)
+        return nccl.ncclReduceScatter(In(collective.in), Out(collective.out), count, type, op,
+                                      comm_, stream);
+      return for_all([&](int position) {
+        const int root = rank_at(position);
+        return nccl.ncclReduce(In(collective.in + position * block_bytes),
+                               root == rank_ ? Out(collective.out) : nullptr, count, type, op, root,
+                               comm_, stream);
+      });
     case TESSERA_ALL_TO_ALL:
-      return CallAsGroup([&] {
-        ncclResult_t result = ncclSuccess;
-        for (int peer = 0; peer < num_ranks_ && IsDoneOrInProgress(result); ++peer) {
-          result = send(collective.in + peer * block_bytes, peer);
-          if (IsDoneOrInProgress(result))
-            result = receive(collective.out + peer * block_bytes, peer);
-        }
-        return result;
+      return for_all([&](int position) {
+        const ncclResult_t result = send(collective.in + position * block_bytes, rank_at(position));
+        return IsDoneOrInProgress(result)
+                   ? receive(collective.out + position * block_bytes, rank_at(position))
+                   : result;
       });
     default:  // the kind is TESSERA_PERMUTE
       return CallAsGroup([&] {
         ncclResult_t result =
-            collective.target == -1 ? ncclSuccess : send(collective.in, collective.target);
+            collective.target == -1 ? ncclSuccess : send(collective.in, rank_at(collective.target));
         if (collective.source != -1 && IsDoneOrInProgress(result))
-          result = receive(collective.out, collective.source);
+          result = receive(collective.out, rank_at(collective.source));
         return result;
       });
   }

@@ -13,9 +13,9 @@
 // return TESSERA_UNSUPPORTED; the caller should gather and reduce instead. Bools are bytes of 0 and
 // 1. The "and" of bools is computed as a min, and the "or" and the sum as a max.
 //
-// Thread-compatible, except that any thread may call Abort at any time. The collectives of one
-// device's communicators must be enqueued on one stream, or ordered by events, in the same way on
-// every rank.
+// Thread-compatible, except that any thread may call CheckError and Abort at any time. The
+// collectives of one device's communicators must be enqueued on one stream, or ordered by events,
+// in the same way on every rank.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -50,6 +50,8 @@ struct tessera_comm {
   // Returns TESSERA_OK if the communicator is ready for a collective, TESSERA_NOT_READY while a
   // call is in progress, and otherwise the code of the failure.
   int CheckReady();
+  // Returns TESSERA_OK unless the communicator has failed. Does not wait for another call.
+  int CheckError();
   int Abort();
 
   // Enqueues one collective, if the communicator is ready for it.

@@ -101,6 +101,8 @@ inline constexpr int kNcclVersionRevoke = 22807;
   X(ncclResult_t, ncclReduceScatter, (const void* in, void* out, size_t count,                    \
                                       ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,       \
                                       CUstream stream))                                           \
+  X(ncclResult_t, ncclReduce, (const void* in, void* out, size_t count, ncclDataType_t type,      \
+                               ncclRedOp_t op, int root, ncclComm_t comm, CUstream stream))       \
   X(ncclResult_t, ncclSend, (const void* in, size_t count, ncclDataType_t type, int peer,         \
                              ncclComm_t comm, CUstream stream))                                   \
   X(ncclResult_t, ncclRecv, (void* out, size_t count, ncclDataType_t type, int peer,              \

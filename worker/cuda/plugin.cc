@@ -104,6 +104,7 @@ constexpr tessera_device_api kApi = {
           return tessera_comm::Create(context, *id, num_ranks, rank, comm);
         },
     .comm_ready = [](tessera_comm* comm) { return comm->CheckReady(); },
+    .comm_error = [](tessera_comm* comm) { return comm->CheckError(); },
     .comm_abort = [](tessera_comm* comm) { return comm->Abort(); },
     .comm_destroy = Delete<tessera_comm>,
     .collective = [](tessera_comm* comm, tessera_stream* stream,

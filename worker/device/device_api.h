@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define TESSERA_DEVICE_API_VERSION 3
+#define TESSERA_DEVICE_API_VERSION 4
 
 enum {
   TESSERA_OK = 0,
@@ -69,14 +69,15 @@ enum {
   TESSERA_OR = 5
 };
 
-/* Collectives of n ranks. Each block has tessera_collective::elements elements. */
+/* Collectives of n ranks. Each block has tessera_collective::elements elements. The blocks of n
+ * ranks are in the order of the group's positions, tessera_collective::order. */
 typedef int32_t tessera_collective_kind;
 enum {
   TESSERA_ALL_REDUCE = 0,     /* in: a block; out: the combination of all ranks' blocks */
   TESSERA_ALL_GATHER = 1,     /* in: a block; out: the blocks of all n ranks */
   TESSERA_REDUCE_SCATTER = 2, /* in: n blocks; out: all ranks' blocks for this rank, combined */
   TESSERA_ALL_TO_ALL = 3,     /* in: a block for each rank; out: a block from each rank */
-  /* sends `in` to rank `target`, and receives `out` from rank `source`; -1 means no rank */
+  /* sends `in` to position `target`, and receives `out` from position `source`; -1 means none */
   TESSERA_PERMUTE = 4
 };
 
@@ -122,6 +123,9 @@ typedef struct tessera_collective {
   int32_t source, target; /* for TESSERA_PERMUTE */
   uint64_t in, out;       /* addresses; they may be the same for TESSERA_ALL_REDUCE */
   int64_t elements;       /* number of elements of a block */
+  /* The rank at each position of the group, or null if rank i is at position i. Each rank is at one
+   * position, and all ranks pass the same order. */
+  const int32_t* order;
 } tessera_collective;
 
 typedef struct tessera_device_api {
@@ -201,9 +205,13 @@ typedef struct tessera_device_api {
   int (*comm_create)(tessera_context* context, const tessera_comm_id* id, int32_t num_ranks,
                      int32_t rank, tessera_comm** comm);
   int (*comm_ready)(tessera_comm* comm);
-  /* Aborts the collectives in progress on this rank. It is the only function that may be called
-   * while another call on the communicator is in progress. It may block, and the caller bounds it
-   * by ending the process. */
+  /* Returns the failure in which the communicator has ended, or TESSERA_OK if there is none yet. A
+   * collective that has been enqueued may fail at any time while it runs. This function and
+   * comm_abort are the only ones that may be called while another call on the communicator is in
+   * progress. */
+  int (*comm_error)(tessera_comm* comm);
+  /* Aborts the collectives in progress on this rank. It may block, and the caller bounds it by
+   * ending the process. */
   int (*comm_abort)(tessera_comm* comm);
   void (*comm_destroy)(tessera_comm* comm);
   int (*collective)(tessera_comm* comm, tessera_stream* stream, const tessera_collective* what);

@@ -98,7 +98,9 @@ class DeviceBackend final : public Backend {
       return AllocateCounted(bytes, "scratch memory", Arena::Place::kTop);
     });
     resources.group_comms = std::make_unique<GroupComms>(
-        &device(), options_.collective_timeout,
+        &device(),
+        GroupComms::Options{options_.collective_timeout, options_.opening_timeout,
+                            options_.comms_max},
         [this](GroupComm& comm, Collectives* host) { AbortCommunicator(comm, host); });
     resources.aborter = std::make_unique<CollectiveAborter>(&device());
     const StagingOptions staging;
@@ -238,6 +240,7 @@ class DeviceBackend final : public Backend {
         if (!program::IsCommunicatingStep(step)) return;
         const auto& collective = std::get<program::CollectiveStep>(step.what);
         groups.push_back(context.GroupRanks(program.mesh, collective.axes));
+        std::sort(groups.back().begin(), groups.back().end());
       });
       if (groups.empty()) return;
     }

@@ -40,6 +40,11 @@ struct DeviceBackendOptions {
   // How much of the device's memory to use. 0 means nine tenths of the free memory.
   int64_t memory_bytes = 0;
   absl::Duration collective_timeout = absl::Seconds(5);
+  // The time that the ranks of a new communicator have to come together. It is longer than that of
+  // a collective, because the ranks load code, connect and exchange addresses meanwhile.
+  absl::Duration opening_timeout = absl::Seconds(60);
+  // How many communicators a generation may have beside those that are in use.
+  int comms_max = 32;
   // The time that the device work of a launch may take to end after its communicators are aborted.
   absl::Duration abort_grace = absl::Seconds(3);
   // The time that a cancelled launch without communicators may take to end. It is longer, because

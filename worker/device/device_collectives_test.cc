@@ -3,13 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iostream>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
 #include "base/status_exception.h"
 #include "base/testing/stopwatch.h"
 #include "ir/eval/eval.h"
@@ -25,32 +30,42 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 using DeviceCollectivesTest = FakeDevicesTest;
 
-// Two devices of one process, whose host collectives are in the process too.
-class TwoDevices {
+// Devices of one process, whose host collectives are in the process too. Device d has rank d.
+class SeveralDevices {
  public:
-  explicit TwoDevices(absl::Duration timeout = absl::Seconds(20)) {
-    DeviceBackendOptions options;
+  SeveralDevices(int count, absl::Duration timeout, DeviceBackendOptions options = {}) {
     options.collective_timeout = timeout;
     options.abort_grace = absl::Seconds(2);
     CommunicatorConfig config;
     config.timeout = timeout;
     config.generation = 1;
-    for (int r : {0, 1}) {
-      config.local_ranks.push_back(r);
-      config.ranks.push_back({r, "w0/0", 1, "", "here"});
+    for (int d = 0; d < count; ++d) {
+      config.local_ranks.push_back(d);
+      config.ranks.push_back({d, "w0/0", 1, "", "here"});
+      ranks.push_back(d);
     }
     host = MakeCollectives(std::move(config), -1);
-    for (int d : {0, 1}) {
+    for (int d = 0; d < count; ++d) {
       devices.push_back(std::make_unique<TestDevice>(d, options));
       RunContext& context = devices[d]->context;
       context.mesh_device = d;
       context.collectives = host.get();
       context.generation = 1;
       context.ranks = ranks;
+    }
+  }
+  // Gives the devices other places in the mesh: `ranks[i]` is the device at place i.
+  void SetRanks(std::vector<int> order) {
+    ranks = std::move(order);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      devices[ranks[i]]->context.mesh_device = static_cast<int64_t>(i);
+      devices[ranks[i]]->context.ranks = ranks;
     }
   }
   // Runs an executable on a device, and tells the other one if it fails, as an executor does.
@@ -61,17 +76,31 @@ class TwoDevices {
       host->AbortLaunch(devices[d]->context.launch, StatusForPeers(results.status()));
     return results;
   }
-  // Calls `f` for both devices at the same time.
+  // Calls `f` for all devices at the same time.
   template <class F>
-  void OnBoth(F f) {
-    std::thread other([&] { f(1); });
-    f(0);
-    other.join();
+  void OnAll(F f) {
+    std::vector<std::thread> threads;
+    for (int d = 0; d < static_cast<int>(devices.size()); ++d) threads.emplace_back(f, d);
+    for (std::thread& thread : threads) thread.join();
   }
 
-  const std::vector<int> ranks = {0, 1};
+  std::vector<int> ranks;  // by place in the mesh
   std::unique_ptr<Collectives> host;
   std::vector<std::unique_ptr<TestDevice>> devices;
+};
+
+class TwoDevices : public SeveralDevices {
+ public:
+  explicit TwoDevices(absl::Duration timeout = absl::Seconds(20))
+      : SeveralDevices(2, timeout, [&] {
+          DeviceBackendOptions options;
+          options.opening_timeout = timeout;
+          return options;
+        }()) {}
+  template <class F>
+  void OnBoth(F f) {
+    OnAll(f);
+  }
 };
 
 ir::Program PsumProgram() {
@@ -97,8 +126,9 @@ TEST_F(DeviceCollectivesTest, APsumOverTwoDevicesMayRunRepeatedly) {
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
+using Body = std::function<ir::Value(ir::Value)>;
+
 TEST_F(DeviceCollectivesTest, EveryCollectiveGivesTheEvaluatorsResult) {
-  using Body = std::function<ir::Value(ir::Value)>;
   const std::vector<std::pair<const char*, Body>> bodies = {
       {"psum", [](ir::Value x) { return ir::Psum(x, {"i"}); }},
       {"pmax", [](ir::Value x) { return ir::Pmax(x, {"i"}); }},
@@ -139,6 +169,98 @@ TEST_F(DeviceCollectivesTest, EveryCollectiveGivesTheEvaluatorsResult) {
     });
   }
   EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+// Returns the program of one op on an s32[4,4] on each of four devices.
+ir::FunctionRef OnFour(const ir::Mesh& mesh, const Body& body) {
+  ir::Builder b({.mesh = mesh, .check_vma = false});
+  ir::FunctionRef f;
+  EXPECT_THAT(CatchStatus([&] {
+                f = b.Build({{body(b.Param(ir::MakeType(DType::kS32, {4, 4})))}});
+              }),
+              IsOk());
+  return f;
+}
+
+// Runs the programs on the devices in every order of their places, and expects what the evaluator
+// gives.
+void ExpectRightInAllOrders(SeveralDevices& four, const std::vector<ir::FunctionRef>& programs) {
+  // The sums of these values are the same in every order.
+  ir::Shards in;
+  for (uint32_t shard = 1; shard <= 4; ++shard) in.push_back(Random(DType::kS32, {4, 4}, shard));
+  for (size_t p = 0; p < programs.size(); ++p) {
+    const ir::FunctionRef& f = programs[p];
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Shards> want,
+                                 ir::Evaluator().RunOnDevices({0, 1, 2, 3}, *f, {in}));
+    std::vector<std::shared_ptr<const Executable>> executables;
+    for (const auto& device : four.devices) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(
+          executables.emplace_back(),
+          device->backend->Compile({.entry = f, .in_shardings = {}, .out_shardings = {}}));
+    }
+    std::vector<int> order = {0, 1, 2, 3};
+    do {
+      four.SetRanks(order);
+      four.OnAll([&](int d) {
+        TestDevice& device = *four.devices[d];
+        const int64_t place = device.context.mesh_device;
+        TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
+                                     device.Run(*executables[d], {device.Put(in[place])}));
+        EXPECT_EQ(got[0], want[0][place])
+            << "program " << p << ", order " << absl::StrJoin(order, ",");
+      });
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceCollectivesTest, AllOrdersOfFourDevicesShareACommunicator) {
+  const ir::Mesh mesh = {.axes = {{"i", 4, ir::AxisType::kManual}}};
+  SeveralDevices four(4, absl::Seconds(20));
+  const std::vector<Body> bodies = {
+      [](ir::Value x) { return ir::Psum(x, {"i"}); },
+      [](ir::Value x) { return ir::Pmax(x, {"i"}); },
+      [](ir::Value x) { return ir::AllGather(x, {"i"}, 1, true); },
+      [](ir::Value x) { return ir::PsumScatter(x, {"i"}, 1, true); },
+      [](ir::Value x) { return ir::AllToAll(x, {"i"}, 0, 1, true); },
+      [](ir::Value x) {
+        return ir::Ppermute(x, {"i"}, {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
+      },
+      [](ir::Value x) {
+        return ir::Ppermute(x, {"i"}, {{3, 0}, {1, 1}});
+      },
+  };
+  std::vector<ir::FunctionRef> programs;
+  for (const Body& body : bodies) programs.push_back(OnFour(mesh, body));
+  ExpectRightInAllOrders(four, programs);
+  EXPECT_EQ(cuda::GetFake("nccl_comms"), 4) << "each rank joins one communicator";
+}
+
+// Each device needs the communicators of three pairs, in turn, and may keep two.
+TEST_F(DeviceCollectivesTest, ACommunicatorThatWasAbortedForOthersIsMadeAgain) {
+  const ir::Mesh mesh = {
+      .axes = {{"i", 2, ir::AxisType::kManual}, {"j", 2, ir::AxisType::kManual}}};
+  DeviceBackendOptions options;
+  options.comms_max = 2;
+  SeveralDevices four(4, absl::Seconds(20), options);
+  ExpectRightInAllOrders(
+      four,
+      {OnFour(mesh, [](ir::Value x) { return ir::Psum(ir::AllGather(x, {"i"}, 0, true), {"j"}); }),
+       OnFour(mesh, [](ir::Value x) { return ir::PsumScatter(x, {"j"}, 0, true); })});
+  EXPECT_GT(cuda::GetFake("nccl_comms"), 4 * 3);
+}
+
+// The ranks connect for longer than a collective may take.
+TEST_F(DeviceCollectivesTest, OpeningACommunicatorMayTakeLongerThanACollective) {
+  cuda::SetFake("nccl_init_polls", 1000);  // at 1 ms each
+  SeveralDevices two(2, absl::Milliseconds(200));
+  const absl::Time began = SteadyNow();
+  two.OnAll([&](int d) {
+    TestDevice& device = *two.devices[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(PsumProgram()));
+    EXPECT_THAT(device.Run(*executable, {device.Put(Array(DType::kF32, {4}))}), IsOk());
+  });
+  EXPECT_GT(SteadyNow() - began, absl::Milliseconds(400));
 }
 
 TEST_F(DeviceCollectivesTest, ARankThatNeverComesIsNamed) {
@@ -243,6 +365,87 @@ TEST_F(DeviceCollectivesTest, ACollectiveThatFailsToEnqueueDoesNotLoseTheDevice)
   cuda::SetFake("nccl_in_progress_polls", 1'000'000);
   two.OnBoth([&](int d) { EXPECT_FALSE(run(d).ok()); });
   for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
+}
+
+// The bound of a collective is much longer than the test waits.
+TEST_F(DeviceCollectivesTest, AFailureOfARunningCollectiveIsToldInTheLibrarysWords) {
+  TwoDevices two(absl::Hours(1));
+  const auto run = [&](int d) {
+    TestDevice& device = *two.devices[d];
+    absl::StatusOr<std::shared_ptr<const Executable>> executable =
+        device.backend->Compile(PsumProgram());
+    EXPECT_THAT(executable, IsOk());
+    return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
+  };
+  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  cuda::SetFake("nccl_fault_rank", 1);
+  cuda::SetFake("nccl_error_at", 1);
+  const absl::Time began = SteadyNow();
+  two.OnBoth([&](int d) {
+    EXPECT_THAT(run(d),
+                ReasonIs("PEER_FAILED", AllOf(HasSubstr("psum (model.cc:41)"),
+                                              HasSubstr("rank 1 of 2: remote process exited"))));
+  });
+  std::cout << "told after " << absl::ToDoubleSeconds(SteadyNow() - began) << " s\n";
+  for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
+  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+}
+
+// Passes calls on, and keeps what the devices report.
+class Recorder final : public Collectives {
+ public:
+  explicit Recorder(Collectives* inner) : inner_(inner) {}
+  absl::Status Run(const Call& call) override {
+    EXPECT_FALSE(call.measures_links) << "the host only agrees on a communicator";
+    return inner_->Run(call);
+  }
+  void AbortLaunch(uint64_t launch, absl::Status status) override {
+    inner_->AbortLaunch(launch, std::move(status));
+  }
+  absl::Status LaunchFailure(uint64_t launch) const override {
+    return inner_->LaunchFailure(launch);
+  }
+  void Abort(absl::Status status) override { inner_->Abort(std::move(status)); }
+  void RecordDeviceExchange(const DeviceExchange& exchange) override {
+    EXPECT_EQ(exchange.kind, ir::CollectiveKind::kAllReduce);
+    EXPECT_THAT(exchange.group, ElementsAre(0, 1));
+    absl::MutexLock lock(&mu_);
+    bytes_by_rank_[exchange.rank] += exchange.in_bytes;
+  }
+  void RecordDeviceOpening(int num_ranks, absl::Duration time) override {
+    EXPECT_EQ(num_ranks, 2);
+    EXPECT_GT(time, absl::ZeroDuration());
+    absl::MutexLock lock(&mu_);
+    ++openings_;
+  }
+  std::map<int, int64_t> bytes_by_rank() {
+    absl::MutexLock lock(&mu_);
+    return bytes_by_rank_;
+  }
+  int openings() {
+    absl::MutexLock lock(&mu_);
+    return openings_;
+  }
+
+ private:
+  Collectives* const inner_;
+  absl::Mutex mu_;
+  std::map<int, int64_t> bytes_by_rank_ ABSL_GUARDED_BY(mu_);
+  int openings_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+TEST_F(DeviceCollectivesTest, ExchangesOfTheLibraryAreReportedForMetrics) {
+  TwoDevices two;
+  Recorder recorder(two.host.get());
+  two.OnBoth([&](int d) {
+    TestDevice& device = *two.devices[d];
+    device.context.collectives = &recorder;
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(PsumProgram()));
+    for (int run = 0; run < 3; ++run)
+      EXPECT_THAT(device.Run(*executable, {device.Put(Array(DType::kF32, {4}))}), IsOk());
+  });
+  EXPECT_EQ(recorder.openings(), 2) << "each rank opens one";
+  EXPECT_THAT(recorder.bytes_by_rank(), ElementsAre(Pair(0, 3 * 16), Pair(1, 3 * 16)));
 }
 
 TEST_F(DeviceCollectivesTest, AnAbortThatHangsLosesTheDevice) {

@@ -16,23 +16,6 @@
 namespace tessera::worker::device {
 namespace {
 
-// Gives all ranks' values of `mine` to each rank, in group order.
-template <class T>
-absl::StatusOr<std::vector<T>> GatherOnHost(const RunContext& context, const T& mine,
-                                            const std::vector<int>& group, const CallKey& key) {
-  std::vector<T> all(group.size());
-  const absl::Span<const std::byte> in(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
-  const absl::Span<std::byte> out(reinterpret_cast<std::byte*>(all.data()),
-                                  sizeof(mine) * all.size());
-  TESSERA_RETURN_IF_ERROR(context.collectives->Run({.kind = ir::CollectiveKind::kAllGather,
-                                                    .rank = context.ranks[context.mesh_device],
-                                                    .group = group,
-                                                    .key = key,
-                                                    .in = in,
-                                                    .out = out}));
-  return all;
-}
-
 // The state of a rank's comm, which it sends when the ranks agree on one. All zeros if it has none.
 struct CommState {
   uint64_t abort_number = 0;
@@ -59,6 +42,25 @@ uint64_t AskingNumber(const GroupComm& comm, uint64_t launch) {
 }
 
 }  // namespace
+
+template <class T>
+absl::StatusOr<std::vector<T>> GroupComms::GatherOnHost(const RunContext& context, const T& mine,
+                                                        const std::vector<int>& group,
+                                                        const CallKey& key) const {
+  std::vector<T> all(group.size());
+  const absl::Span<const std::byte> in(reinterpret_cast<const std::byte*>(&mine), sizeof(mine));
+  const absl::Span<std::byte> out(reinterpret_cast<std::byte*>(all.data()),
+                                  sizeof(mine) * all.size());
+  TESSERA_RETURN_IF_ERROR(context.collectives->Run({.kind = ir::CollectiveKind::kAllGather,
+                                                    .rank = context.ranks[context.mesh_device],
+                                                    .group = group,
+                                                    .key = key,
+                                                    .in = in,
+                                                    .out = out,
+                                                    .long_timeout = options_.opening_timeout,
+                                                    .measures_links = false}));
+  return all;
+}
 
 bool GroupComm::MarkAborted(Collectives* host) {
   if (aborted_.exchange(true)) return false;
@@ -133,12 +135,41 @@ absl::StatusOr<GroupCommRef> GroupComms::GetOrCreate(const RunContext& context,
     // map and `known` are then its only references, and no other thread adds one.
     if (known != nullptr && known.use_count() == 2) abort_(*known, context.collectives);
     TESSERA_ASSIGN_OR_RETURN(agreed, Create(context, group, key));
-    absl::MutexLock lock(&mu_);
-    comms_[map_key] = agreed;
+    {
+      absl::MutexLock lock(&mu_);
+      comms_[map_key] = agreed;
+    }
+    AbortOldest(context);
   }
+  agreed->last_use = ++uses_;
   ++agreed->num_collectives;
   agreed->AddLaunch(context.launch);
   return agreed;
+}
+
+// The communicators of a device hold threads and memory of the library. A communicator that no
+// launch uses has ended its work at this rank, so at the others it is about to end. They hear of
+// the abort, and all make a new one when they need it again.
+void GroupComms::AbortOldest(const RunContext& context) {
+  while (true) {
+    GroupCommRef oldest;
+    {
+      absl::MutexLock lock(&mu_);
+      int comms = 0;
+      auto found = comms_.end();
+      for (auto it = comms_.begin(); it != comms_.end(); ++it) {
+        if (it->first.first != context.generation) continue;
+        ++comms;
+        const bool unused = it->second.use_count() == 1;
+        if (unused && (found == comms_.end() || it->second->last_use < found->second->last_use))
+          found = it;
+      }
+      if (comms <= options_.comms_max || found == comms_.end()) return;
+      oldest = std::move(found->second);
+      comms_.erase(found);
+    }
+    abort_(*oldest, context.collectives);
+  }
 }
 
 // All ranks that do not simply go on with their communicator come here, those that have none as
@@ -189,12 +220,15 @@ absl::StatusOr<GroupCommRef> GroupComms::Create(const RunContext& context,
                            GatherOnHost(context, mine, group, key));
   communicator->abort_number = NumberOf(ids[0].bytes);
   tessera_comm* comm = nullptr;
+  const absl::Time began = SteadyNow();
   const int code =
       device_->api().comm_create(device_->context(), ids.data(), static_cast<int32_t>(group.size()),
                                  communicator->position, &comm);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_->Check(code, "a communicator"));
   communicator->handle = CommHandle(&device_->api(), comm);
-  TESSERA_RETURN_IF_ERROR(AwaitReady(*communicator, context, key.op));
+  TESSERA_RETURN_IF_ERROR(
+      AwaitReadyWithin(options_.opening_timeout, *communicator, context, key.op));
+  context.collectives->RecordDeviceOpening(static_cast<int>(group.size()), SteadyNow() - began);
   return communicator;
 }
 
@@ -209,7 +243,13 @@ void GroupComms::Skip(uint64_t generation, const std::vector<std::vector<int>>& 
 
 absl::Status GroupComms::AwaitReady(GroupComm& communicator, const RunContext& context,
                                     const std::string& label) const {
-  absl::Status ready = PollUntilReady(communicator, context, label);
+  return AwaitReadyWithin(options_.timeout, communicator, context, label);
+}
+
+absl::Status GroupComms::AwaitReadyWithin(absl::Duration timeout, GroupComm& communicator,
+                                          const RunContext& context,
+                                          const std::string& label) const {
+  absl::Status ready = PollUntilReady(timeout, communicator, context, label);
   if (ready.ok()) return ready;
   // A cancel of this launch, its failure at a peer, and a lost device are told as such.
   const Collectives* const host = context.collectives;
@@ -224,9 +264,9 @@ absl::Status GroupComms::AwaitReady(GroupComm& communicator, const RunContext& c
 // Polls the library, which does not say whether a rank is lost or late. The wait therefore also
 // ends when the launch is cancelled or has failed at a peer, when another rank has aborted the
 // communicator, and at the timeout.
-absl::Status GroupComms::PollUntilReady(const GroupComm& communicator, const RunContext& context,
-                                        const std::string& label) const {
-  const absl::Time began = SteadyNow(), deadline = began + timeout_;
+absl::Status GroupComms::PollUntilReady(absl::Duration timeout, const GroupComm& communicator,
+                                        const RunContext& context, const std::string& label) const {
+  const absl::Time began = SteadyNow(), deadline = began + timeout;
   const absl::Notification never;
   while (true) {
     const int code = device_->api().comm_ready(communicator.handle.get());
@@ -241,7 +281,7 @@ absl::Status GroupComms::PollUntilReady(const GroupComm& communicator, const Run
       return MakeError(
           ErrorKind::kCollectiveTimeout,
           absl::StrCat(label, " of ", ToAbsl(context.program), ": ", device_->name(), " waited ",
-                       absl::FormatDuration(timeout_), " for the communicator of ranks {",
+                       absl::FormatDuration(timeout), " for the communicator of ranks {",
                        absl::StrJoin(communicator.group, ","), "}"));
     }
     if (const absl::Duration pause = PollInterval(now - began); pause > absl::ZeroDuration()) {

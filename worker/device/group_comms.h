@@ -1,5 +1,8 @@
-// The device library's communicators ("comms") of one device. Each group of ranks of a generation
-// has one, which is made when a launch first needs it.
+// The device library's communicators ("comms") of one device. Each set of ranks of a generation has
+// one, which is made when a launch first needs it. Groups that have the same ranks in different
+// orders share it: the ranks of a comm are in ascending order, and the collectives say in which
+// order they have their blocks. If there are too many comms, the one that was used least recently
+// is aborted.
 //
 // The ranks exchange the id of a comm over the host's Collectives of the same generation, under its
 // deadline, so that a missing rank is reported before the device waits for it. A rank that aborts a
@@ -34,22 +37,23 @@
 
 namespace tessera::worker::device {
 
-// The comm of one group of ranks. When a comm is aborted, all of its kernels end early, also those
+// The comm of one set of ranks. When a comm is aborted, all of its kernels end early, also those
 // that other launches have enqueued. The end event of a collective is then reached although the
 // collective has exchanged nothing. So a collective has certainly exchanged its values only if
 // `aborted()` was false after the end event was reached.
 struct GroupComm {
   CommHandle handle;
-  std::vector<int> group;  // the ranks in group order
+  std::vector<int> group;  // the ranks, in ascending order
   int position = 0;        // position of this device in `group`
   // The number of the comm's abort. `host` keeps the abort of a comm and sends it to the other
   // ranks like the failure of a launch with this number. All ranks of the comm have the same
   // number, and no launch has it.
   uint64_t abort_number = 0;
   // Only the enqueueing thread uses these: the number of collectives that were enqueued on the
-  // comm, whether it has to ask the other ranks for theirs before the next one, and the last
-  // launches that used the comm.
+  // comm, when it was last used (GroupComms::uses_), whether it has to ask the other ranks for
+  // their numbers before the next one, and the last launches that used the comm.
   int64_t num_collectives = 0;
+  uint64_t last_use = 0;
   bool must_ask = false;
   std::deque<uint64_t> launches;
 
@@ -90,13 +94,17 @@ class GroupComms {
   // Aborts a communicator, unless it is aborted already. Declares the device lost if that takes too
   // long.
   using AbortFn = std::function<void(GroupComm&, Collectives* host)>;
-  // `timeout` bounds each wait for the library.
-  GroupComms(const Device* device, absl::Duration timeout, AbortFn abort)
-      : device_(device), timeout_(timeout), abort_(std::move(abort)) {}
+  struct Options {
+    absl::Duration timeout;          // bounds each wait for the library
+    absl::Duration opening_timeout;  // bounds the waits that make or agree on a communicator
+    int comms_max = 0;               // of a generation; those that are in use may be more
+  };
+  GroupComms(const Device* device, Options options, AbortFn abort)
+      : device_(device), options_(options), abort_(std::move(abort)) {}
 
-  // Returns the communicator of the ranks in `group`, which must contain this device's rank.
-  // Returns COLLECTIVE_TIMEOUT, WORKER_LOST or PEER_FAILED, like Collectives, if other ranks do not
-  // join.
+  // Returns the communicator of the ranks in `group`, which are in ascending order and contain this
+  // device's rank. Returns COLLECTIVE_TIMEOUT, WORKER_LOST or PEER_FAILED, like Collectives, if
+  // other ranks do not join.
   absl::StatusOr<GroupCommRef> GetOrCreate(const RunContext& context, const std::vector<int>& group,
                                            const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the last call on the communicator has been enqueued. Until then nothing may be
@@ -104,8 +112,8 @@ class GroupComms {
   absl::Status AwaitReady(GroupComm& communicator, const RunContext& context,
                           const std::string& label) const;
   // Notes that a launch of this generation was not wholly enqueued here, although other ranks may
-  // have enqueued it on the comms of these groups. Without groups, notes it for all comms of the
-  // generation.
+  // have enqueued it on the comms of these groups, whose ranks are in ascending order. Without
+  // groups, notes it for all comms of the generation.
   void Skip(uint64_t generation, const std::vector<std::vector<int>>& groups)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Drops the communicators of a generation. A launch that uses one holds a reference.
@@ -119,12 +127,22 @@ class GroupComms {
                                            const std::vector<int>& group, const CallKey& key) const;
   absl::StatusOr<GroupCommRef> Create(const RunContext& context, const std::vector<int>& group,
                                       const CallKey& key) const;
-  absl::Status PollUntilReady(const GroupComm& communicator, const RunContext& context,
-                              const std::string& label) const;
+  // Gives all ranks' values of `mine` to each rank, in group order.
+  template <class T>
+  absl::StatusOr<std::vector<T>> GatherOnHost(const RunContext& context, const T& mine,
+                                              const std::vector<int>& group,
+                                              const CallKey& key) const;
+  absl::Status AwaitReadyWithin(absl::Duration timeout, GroupComm& communicator,
+                                const RunContext& context, const std::string& label) const;
+  absl::Status PollUntilReady(absl::Duration timeout, const GroupComm& communicator,
+                              const RunContext& context, const std::string& label) const;
+  // Aborts the communicators of the generation beyond `comms_max`, except those in use.
+  void AbortOldest(const RunContext& context) ABSL_LOCKS_EXCLUDED(mu_);
 
   const Device* const device_;
-  const absl::Duration timeout_;
+  const Options options_;
   const AbortFn abort_;
+  uint64_t uses_ = 0;  // only the enqueueing thread uses this
   absl::Mutex mu_;
   std::map<CommKey, GroupCommRef> comms_ ABSL_GUARDED_BY(mu_);
 };

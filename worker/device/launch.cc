@@ -70,7 +70,8 @@ void CollectiveAborter::Abort(const RunContext& context,
                                     .rank = at.comm->group[at.comm->position],
                                     .group = at.comm->group,
                                     .key = at.key,
-                                    .awaits_launch = false});
+                                    .awaits_launch = false,
+                                    .measures_links = false});
       if (!barrier.ok()) cause = barrier;
     }
     // The other ranks hear of the failed launch first, so that they do not take the abort of its
@@ -143,19 +144,49 @@ void Launch::Abort(absl::Time now, const absl::Status& why, bool stuck) {
                   });
 }
 
-bool Launch::SkipEndedCollectives() {
+// The time of a collective begins when Poll has seen it begin or, if it has ended since the last
+// Poll, at that Poll. The times of collectives that had ended before the first Poll are unknown:
+// they ran beside earlier launches.
+void Launch::RecordExchange(const WatchedCollective& collective, absl::Time ended) const {
+  Collectives* const host = work_.context.collectives;
+  if (host == nullptr) return;
+  const std::optional<absl::Time> began = running_since_ ? running_since_ : last_poll_;
+  host->RecordDeviceExchange({.kind = collective.kind,
+                              .rank = collective.comm->group[collective.comm->position],
+                              .group = collective.comm->group,
+                              .in_bytes = collective.in_bytes,
+                              .time = began ? ended - *began : absl::ZeroDuration()});
+}
+
+bool Launch::SkipEndedCollectives(absl::Time now) {
   for (; next_collective_ < collectives_->size(); ++next_collective_) {
     const WatchedCollective& collective = (*collectives_)[next_collective_];
     if (collective.end.get() == nullptr) return true;  // it was not wholly enqueued
     const absl::StatusOr<bool> ended = device_->IsReached(collective.end);
     if (!ended.ok()) return false;
     if (!*ended) return true;
+    if (collective.comm->aborted()) {
+      spoiled_.Update(collective.comm->AbortedError(collective.label));
+    } else {
+      RecordExchange(collective, now);
+    }
     running_since_.reset();
     left_since_.reset();
-    if (collective.comm->aborted())
-      spoiled_.Update(collective.comm->AbortedError(collective.label));
   }
   return true;
+}
+
+// The library may find out long before the timeout that a collective cannot end, for example
+// because the connection to a peer is broken. The library's error then says more than a timeout.
+absl::Status Launch::FailureOfCollective(absl::Time now) {
+  constexpr absl::Duration kCheckInterval = absl::Milliseconds(100);
+  if (now < next_error_check_) return absl::OkStatus();
+  next_error_check_ = now + kCheckInterval;
+  const WatchedCollective& next = (*collectives_)[next_collective_];
+  const int code = device_->api().comm_error(next.comm->handle.get());
+  if (code == TESSERA_OK) return absl::OkStatus();
+  const absl::Status failure = device_->Check(code, next.label.c_str());
+  return next.comm->aborted() ? next.comm->AbortedError(next.label) : failure;
 }
 
 // An exchange that is about to end at all ranks is not aborted here because a rank that has ended
@@ -170,7 +201,7 @@ absl::Status Launch::ReasonToAbort(absl::Time now) {
   const WatchedCollective& next = (*collectives_)[next_collective_];
   if (!next.comm->IsAbortedAnywhere(context.collectives) &&
       !next.comm->IsAskedInVain(context.collectives, context.launch))
-    return absl::OkStatus();
+    return FailureOfCollective(now);
   if (!left_since_) left_since_ = now;
   if (!next.comm->aborted() && now - *left_since_ < timeouts_.peer_abort_delay)
     return absl::OkStatus();
@@ -183,7 +214,9 @@ absl::Status Launch::ReasonToAbort(absl::Time now) {
 // not aborted with it. Otherwise the first collective that has begun and not ended is timed: its
 // time counts from its begin event, so that waiting for earlier work on the device does not count.
 void Launch::PollCollectives(absl::Time now) {
-  if (!SkipEndedCollectives()) return;
+  const bool ok = SkipEndedCollectives(now);
+  last_poll_ = now;
+  if (!ok) return;
   if (const absl::Status why = ReasonToAbort(now); !why.ok())
     return Abort(now, why, /*stuck=*/false);
   if (next_collective_ == collectives_->size()) return;

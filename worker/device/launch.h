@@ -49,6 +49,8 @@ class LaunchEvent final : public Event {
 struct WatchedCollective {
   std::string label;
   CallKey key;
+  ir::CollectiveKind kind = ir::CollectiveKind::kBarrier;
+  int64_t in_bytes = 0;  // the size of this rank's input
   GroupCommRef comm;
   EventHandle begin, end;
 };
@@ -114,9 +116,12 @@ class Launch {
   // cancelled or has failed at a peer, or if it was not wholly enqueued.
   void PollCollectives(absl::Time now);
   // Advances next_collective_. Returns false if the device gives an error, which is left to Poll.
-  bool SkipEndedCollectives();
+  bool SkipEndedCollectives(absl::Time now);
+  void RecordExchange(const WatchedCollective& collective, absl::Time ended) const;
   // Returns the reason to abort the launch that is known without looking at the device, or OK.
   absl::Status ReasonToAbort(absl::Time now);
+  // Returns the failure of the first collective that has not ended, in the library's words, or OK.
+  absl::Status FailureOfCollective(absl::Time now);
   void Abort(absl::Time now, const absl::Status& why, bool stuck);
   absl::Status AbortCause() const;
   bool AborterUsesContext() const;
@@ -134,12 +139,15 @@ class Launch {
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
   size_t next_collective_ = 0;  // the first collective that has not ended
+  std::optional<absl::Time> last_poll_;
   // The error of the first collective whose communicator had been aborted when Poll saw its end.
   absl::Status spoiled_;
   // When that collective began to run, as far as Poll has seen; nullopt if it has not begun.
   std::optional<absl::Time> running_since_;
   // When another rank was first seen to have left that collective's communicator.
   std::optional<absl::Time> left_since_;
+  // When the device library is next asked whether that communicator has failed.
+  absl::Time next_error_check_ = absl::InfinitePast();
   bool aborting_ = false;
   // The time that the launch may take to end after its abort; set by Abort, like give_up_at_.
   absl::Duration grace_;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -71,8 +72,9 @@ TEST(LoadDevicePlugin, NoPlugin) {
 
 TEST(LoadDevicePlugin, AnotherVersion) {
   EXPECT_THAT(LoadInChild(SourcePath(TESSERA_OLD_PLUGIN), [] {}),
-              HasSubstr("it does not speak version 3 of the device interface; install the plugin "
-                        "and the worker from the same release"));
+              HasSubstr(absl::StrCat("it does not speak version ", TESSERA_DEVICE_API_VERSION,
+                                     " of the device interface; install the plugin and the worker "
+                                     "from the same release")));
 }
 
 TEST(LoadDevicePlugin, NoDriver) {

@@ -364,10 +364,19 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
   const std::vector<int> group = context_.GroupRanks(program().mesh, step.axes);
-  CallKey key{context_.launch, call_numbers_.Next(group), *label_, std::string(context_.program)};
+  std::vector<int> ranks = group;
+  std::sort(ranks.begin(), ranks.end());
+  CallKey key{context_.launch, call_numbers_.Next(ranks), *label_, std::string(context_.program)};
   TESSERA_ASSIGN_OR_RETURN(const GroupCommRef comm,
-                           resources_.group_comms->GetOrCreate(context_, group, key));
-  const int position = comm->position;
+                           resources_.group_comms->GetOrCreate(context_, ranks, key));
+  // The rank of the communicator at each position of the group.
+  std::vector<int32_t> order;
+  int position = 0;  // that of this device
+  for (const int rank : group) {
+    const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    if (at == comm->position) position = static_cast<int>(order.size());
+    order.push_back(static_cast<int32_t>(at));
+  }
   tessera_collective collective = {.kind = ApiValue(step.kind),
                                    .dtype = ApiValue(step.dtype),
                                    .reduce = ApiValue(step.reduce),
@@ -375,7 +384,8 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
                                    .target = -1,
                                    .in = in,
                                    .out = out,
-                                   .elements = step.elements};
+                                   .elements = step.elements,
+                                   .order = group == ranks ? nullptr : order.data()};
   for (const auto& [from, to] : step.pairs) {
     if (from == position) collective.target = to;
     if (to == position) collective.source = from;
@@ -390,6 +400,10 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   WatchedCollective watched;
   watched.label = *label_;
   watched.key = std::move(key);
+  watched.kind = step.kind;
+  watched.in_bytes = ir::InfoOf(step.kind).in == ir::BlockCount::kEach
+                         ? bytes * static_cast<int64_t>(group.size())
+                         : bytes;
   watched.comm = comm;
   TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.RecordEvent(resources_.collective_stream));
   // The collective is added even if the call fails, because the part of it that was enqueued must

@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device_options.ordinal = options.gpu;
   device_options.memory_bytes = options.memory_bytes;
   device_options.collective_timeout = options.collective_timeout;
+  device_options.opening_timeout = options.communicator_timeout;
   device_options.allow_tf32 = options.cuda_tf32;
   device_options.codegen = options.codegen;
   device_options.long_steps = long_steps;

@@ -30,6 +30,7 @@ struct ExecutorProcessOptions {
   int64_t memory_bytes = 0;  // per device; 0 if the backend decides
   std::string data_endpoint, peer_endpoint, peer_data_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
+  absl::Duration communicator_timeout = absl::Seconds(60);  // DeviceBackendOptions::opening_timeout
   int64_t queue_bound = 2048;
   int compile_jobs = 0;         // see ExecutorOptions
   bool compile_always = false;  // on CPU devices, compile small programs, too

@@ -137,6 +137,16 @@ absl::Status Communicator::LaunchFailure(uint64_t launch) const {
   return it == aborted_launches_.end() ? absl::OkStatus() : it->second;
 }
 
+void Communicator::RecordDeviceExchange(const DeviceExchange& exchange) {
+  absl::MutexLock lock(&mu_);
+  if (collectives_ != nullptr) collectives_->RecordDeviceExchange(exchange);
+}
+
+void Communicator::RecordDeviceOpening(int num_ranks, absl::Duration time) {
+  absl::MutexLock lock(&mu_);
+  if (collectives_ != nullptr) collectives_->RecordDeviceOpening(num_ranks, time);
+}
+
 void Communicator::Abort(absl::Status status) {
   {
     absl::MutexLock lock(&mu_);
@@ -180,7 +190,7 @@ absl::Status Communicator::CallWhileOpen(const CallKey& key, F call) {
 }
 
 absl::Status Communicator::Run(const Call& call) {
-  const Deadline deadline(timeout_);
+  const Deadline deadline(BoundOf(timeout_, call));
   return CallWhileOpen(call.key, [&](Collectives& collectives) {
     // The call gets the time that the wait for Open has left.
     Call rest = call;

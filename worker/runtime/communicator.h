@@ -57,6 +57,8 @@ class Communicator final : public Collectives {
   void AbortLaunch(uint64_t launch, absl::Status status) override;
   absl::Status LaunchFailure(uint64_t launch) const override;
   void Abort(absl::Status status) override;
+  void RecordDeviceExchange(const DeviceExchange& exchange) override;
+  void RecordDeviceOpening(int num_ranks, absl::Duration time) override;
 
  private:
   bool HasLaunch(uint64_t launch) const ABSL_LOCKS_EXCLUDED(launches_mu_);

@@ -1,5 +1,6 @@
 // Measures the collectives of launches. The executor and its communicators wrap their Collectives
-// in a MeteredCollectives, which records every successful call in the metrics and in the LinkMeter.
+// in a MeteredCollectives, which records every successful call, and every exchange that devices
+// have made by their own library, in the metrics and in the LinkMeter.
 #include "worker/runtime/metered_collectives.h"
 
 #include <algorithm>
@@ -11,10 +12,10 @@ namespace {
 
 // Returns the number of bytes that the bus carries for each byte of the rank's input, as nccl-tests
 // defines it.
-double BusFactor(const Call& call) {
-  const auto n = static_cast<double>(call.group.size());
-  const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
-  if (n == 0 || call.kind == ir::CollectiveKind::kBarrier) return 0;
+double BusFactor(ir::CollectiveKind kind, size_t group_size) {
+  const auto n = static_cast<double>(group_size);
+  const ir::CollectiveInfo& info = ir::InfoOf(kind);
+  if (n == 0 || kind == ir::CollectiveKind::kBarrier) return 0;
   if (info.in == ir::BlockCount::kEach) return (n - 1) / n;
   if (info.out == ir::BlockCount::kEach) return n - 1;
   return info.combines ? 2 * (n - 1) / n : 1;
@@ -22,11 +23,11 @@ double BusFactor(const Call& call) {
 
 // Returns the number of rounds of messages, as the planner's cost model counts them: a collective
 // takes the latency of the link once per round.
-double NumRounds(const Call& call) {
-  const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
-  if (call.group.size() < 2) return 0;
+double NumRounds(ir::CollectiveKind kind, size_t group_size) {
+  const ir::CollectiveInfo& info = ir::InfoOf(kind);
+  if (group_size < 2) return 0;
   if (info.paired) return 1;
-  const double rounds = std::ceil(std::log2(static_cast<double>(call.group.size())));
+  const double rounds = std::ceil(std::log2(static_cast<double>(group_size)));
   return info.combines && info.in == ir::BlockCount::kOne ? 2 * rounds : rounds;
 }
 
@@ -46,14 +47,20 @@ class MeteredCollectives final : public Collectives {
     absl::Status status = inner_->Run(call);
     // The time of a failed call says nothing about bandwidth.
     if (status.ok()) {
-      const absl::Duration time = absl::Nanoseconds(AgeGauge::Now() - began);
-      const double factor = BusFactor(call);
-      metrics_->RecordCollective(call.kind, backend_, static_cast<int64_t>(call.in.size()), factor,
-                                 time);
-      link_meter_->Record(IsBetweenExecutors(call), factor * static_cast<double>(call.in.size()),
-                          NumRounds(call), time);
+      Record(backend_, call.measures_links,
+             {.kind = call.kind,
+              .rank = call.rank,
+              .group = call.group,
+              .in_bytes = static_cast<int64_t>(call.in.size()),
+              .time = absl::Nanoseconds(AgeGauge::Now() - began)});
     }
     return status;
+  }
+  void RecordDeviceExchange(const DeviceExchange& exchange) override {
+    Record(CollectiveBackend::kNccl, /*measures_links=*/true, exchange);
+  }
+  void RecordDeviceOpening(int num_ranks, absl::Duration time) override {
+    metrics_->RecordCommunicatorInit(CollectiveBackend::kNccl, num_ranks, time);
   }
   void AbortLaunch(uint64_t launch, absl::Status status) override {
     inner_->AbortLaunch(launch, std::move(status));
@@ -68,11 +75,17 @@ class MeteredCollectives final : public Collectives {
   }
 
  private:
-  bool IsBetweenExecutors(const Call& call) const {
-    return !executor_by_rank_.empty() &&
-           std::any_of(call.group.begin(), call.group.end(), [&](int rank) {
-             return executor_by_rank_[rank] != executor_by_rank_[call.rank];
-           });
+  void Record(CollectiveBackend backend, bool measures_links, const DeviceExchange& exchange) {
+    const double factor = BusFactor(exchange.kind, exchange.group.size());
+    metrics_->RecordCollective(exchange.kind, backend, exchange.in_bytes, factor, exchange.time);
+    if (!measures_links) return;
+    const bool between_executors =
+        !executor_by_rank_.empty() &&
+        std::any_of(exchange.group.begin(), exchange.group.end(), [&](int rank) {
+          return executor_by_rank_[rank] != executor_by_rank_[exchange.rank];
+        });
+    link_meter_->Record(between_executors, factor * static_cast<double>(exchange.in_bytes),
+                        NumRounds(exchange.kind, exchange.group.size()), exchange.time);
   }
 
   const std::unique_ptr<Collectives> inner_;

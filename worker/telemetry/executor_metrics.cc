@@ -112,10 +112,11 @@ void ExecutorMetrics::RecordCollective(ir::CollectiveKind kind, CollectiveBacken
   if (page_ == nullptr) return;
   const auto k = static_cast<size_t>(kind), b = static_cast<size_t>(backend);
   const size_t s = SizeClassIndex(bytes);
-  collective_seconds_[k][b][s].Observe(time);
   collective_bytes_[k][b].Add(bytes);
   const double seconds = absl::ToDoubleSeconds(time);
-  if (busbw_factor <= 0 || seconds <= 0) return;
+  if (seconds <= 0) return;
+  collective_seconds_[k][b][s].Observe(time);
+  if (busbw_factor <= 0) return;
   collective_bandwidth_[k][s].Set(
       static_cast<int64_t>(static_cast<double>(bytes) * busbw_factor / seconds));
 }

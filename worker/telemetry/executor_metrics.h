@@ -58,7 +58,8 @@ class ExecutorMetrics {
     checksum_errors_[static_cast<size_t>(kind)].Add();
   }
   // `bytes` is the size of the rank's input. `busbw_factor` is the bus bandwidth divided by the
-  // algorithm bandwidth, as in nccl-tests.
+  // algorithm bandwidth, as in nccl-tests. `time` is zero if it is unknown; then only the bytes
+  // count.
   void RecordCollective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
                         double busbw_factor, absl::Duration time) const;
   void RecordCommunicatorInit(CollectiveBackend backend, int ranks, absl::Duration time) const;
