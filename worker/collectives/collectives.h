@@ -124,8 +124,8 @@ struct Call {
   bool measures_links = true;
 };
 
-// An exchange that the devices of a group have made by their own library.
-struct DeviceExchange {
+// An exchange of one rank, as the metrics count it.
+struct MeasuredExchange {
   ir::CollectiveKind kind = ir::CollectiveKind::kBarrier;
   int rank = 0;
   absl::Span<const int> group = {};
@@ -169,7 +169,7 @@ class Collectives {
 
   // For metrics: record an exchange of the devices, and how long the opening of a communicator of
   // the devices' library took. Do nothing if nothing is measured. Do not block; thread-safe.
-  virtual void RecordDeviceExchange(const DeviceExchange&) {}
+  virtual void RecordDeviceExchange(const MeasuredExchange&) {}
   virtual void RecordDeviceOpening(int num_ranks, absl::Duration time) {
     static_cast<void>(num_ranks), static_cast<void>(time);
   }

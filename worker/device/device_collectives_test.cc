@@ -92,15 +92,7 @@ class SeveralDevices {
 class TwoDevices : public SeveralDevices {
  public:
   explicit TwoDevices(absl::Duration timeout = absl::Seconds(20))
-      : SeveralDevices(2, timeout, [&] {
-          DeviceBackendOptions options;
-          options.opening_timeout = timeout;
-          return options;
-        }()) {}
-  template <class F>
-  void OnBoth(F f) {
-    OnAll(f);
-  }
+      : SeveralDevices(2, timeout, {.opening_timeout = timeout}) {}
 };
 
 ir::Program PsumProgram() {
@@ -113,7 +105,7 @@ ir::Program PsumProgram() {
 
 TEST_F(DeviceCollectivesTest, APsumOverTwoDevicesMayRunRepeatedly) {
   TwoDevices two;
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     TestDevice& device = *two.devices[d];
     TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(PsumProgram()));
     const DeviceBufferRef x =
@@ -158,7 +150,7 @@ TEST_F(DeviceCollectivesTest, EveryCollectiveGivesTheEvaluatorsResult) {
     ir::Shards in = {Random(DType::kF32, {4, 2}, 1), Random(DType::kF32, {4, 2}, 2)};
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<ir::Shards> want,
                                  ir::Evaluator().RunOnDevices({0, 1}, *f, {in}));
-    two.OnBoth([&](int d) {
+    two.OnAll([&](int d) {
       TestDevice& device = *two.devices[d];
       TESSERA_ASSERT_OK_AND_ASSIGN(
           auto executable,
@@ -283,17 +275,17 @@ TEST_F(DeviceCollectivesTest, AStalledCollectiveEndsAtItsTimeout) {
     EXPECT_THAT(executable, IsOk());
     return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   cuda::SetFake("nccl_stall_at", 1);
   const testing::Stopwatch watch;
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (model.cc:41)")));
   });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
   for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
   // Later launches of the same generation have a newly made communicator.
   cuda::SetFake("nccl_stall_at", 0);
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }
 
 // A sum over devices, a gather of its rows that the host evaluates, and a sum of these rows over
@@ -314,7 +306,7 @@ ir::Program HostBetweenExchanges() {
 
 TEST_F(DeviceCollectivesTest, TheHostEvaluatesOpsBetweenCollectives) {
   TwoDevices two;
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     TestDevice& device = *two.devices[d];
     TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(HostBetweenExchanges()));
     const DeviceBufferRef x =
@@ -340,14 +332,14 @@ TEST_F(DeviceCollectivesTest, AStalledCollectiveBeforeAHostStepEndsAtItsTimeout)
              {device.Put(Array(DType::kF32, {4})), device.Put(Array(DType::kS32, {2, 1}))})
         .status();
   };
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   cuda::SetFake("nccl_stall_at", 1);
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (model.cc:41)")));
   });
   for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
   cuda::SetFake("nccl_stall_at", 0);
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }
 
 TEST_F(DeviceCollectivesTest, ACollectiveThatFailsToEnqueueDoesNotLoseTheDevice) {
@@ -359,11 +351,11 @@ TEST_F(DeviceCollectivesTest, ACollectiveThatFailsToEnqueueDoesNotLoseTheDevice)
     EXPECT_THAT(executable, IsOk());
     return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   // The call stays in progress until the error arrives.
   cuda::SetFake("nccl_error_at", 1);
   cuda::SetFake("nccl_in_progress_polls", 1'000'000);
-  two.OnBoth([&](int d) { EXPECT_FALSE(run(d).ok()); });
+  two.OnAll([&](int d) { EXPECT_FALSE(run(d).ok()); });
   for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
 }
 
@@ -377,18 +369,18 @@ TEST_F(DeviceCollectivesTest, AFailureOfARunningCollectiveIsToldInTheLibrarysWor
     EXPECT_THAT(executable, IsOk());
     return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   cuda::SetFake("nccl_fault_rank", 1);
   cuda::SetFake("nccl_error_at", 1);
   const absl::Time began = SteadyNow();
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(run(d),
                 ReasonIs("PEER_FAILED", AllOf(HasSubstr("psum (model.cc:41)"),
                                               HasSubstr("rank 1 of 2: remote process exited"))));
   });
   std::cout << "told after " << absl::ToDoubleSeconds(SteadyNow() - began) << " s\n";
   for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }
 
 // Passes calls on, and keeps what the devices report.
@@ -406,7 +398,7 @@ class Recorder final : public Collectives {
     return inner_->LaunchFailure(launch);
   }
   void Abort(absl::Status status) override { inner_->Abort(std::move(status)); }
-  void RecordDeviceExchange(const DeviceExchange& exchange) override {
+  void RecordDeviceExchange(const MeasuredExchange& exchange) override {
     EXPECT_EQ(exchange.kind, ir::CollectiveKind::kAllReduce);
     EXPECT_THAT(exchange.group, ElementsAre(0, 1));
     absl::MutexLock lock(&mu_);
@@ -437,7 +429,7 @@ class Recorder final : public Collectives {
 TEST_F(DeviceCollectivesTest, ExchangesOfTheLibraryAreReportedForMetrics) {
   TwoDevices two;
   Recorder recorder(two.host.get());
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     TestDevice& device = *two.devices[d];
     device.context.collectives = &recorder;
     TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(PsumProgram()));
@@ -457,10 +449,10 @@ TEST_F(DeviceCollectivesTest, AnAbortThatHangsLosesTheDevice) {
     EXPECT_THAT(executable, IsOk());
     return device.Run(**executable, {device.Put(Array(DType::kF32, {4}))}).status();
   };
-  two->OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  two->OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   cuda::SetFake("nccl_stall_at", 1);
   cuda::SetFake("nccl_abort_hangs", 1);
-  two->OnBoth([&](int d) { EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT")); });
+  two->OnAll([&](int d) { EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT")); });
   for (const auto& device : two->devices) {
     EXPECT_THAT(device->fatal_status(),
                 ReasonIs("WORKER_LOST", HasSubstr("did not leave the device")));
@@ -475,7 +467,7 @@ TEST_F(DeviceCollectivesTest, ACancelledCollectiveIsAborted) {
   const std::shared_ptr<const Executable> executables[] = {compiled(0), compiled(1)};
   const DeviceBufferRef args[] = {two.devices[0]->Put(Array(DType::kF32, {4})),
                                   two.devices[1]->Put(Array(DType::kF32, {4}))};
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(two.devices[d]->Run(*executables[d], {args[d]}).status(), IsOk());
   });
   TESSERA_ASSERT_OK_AND_ASSIGN(const TestDevice::EnqueuedLaunch running,
@@ -498,7 +490,7 @@ TEST_F(DeviceCollectivesTest, WhatWaitsBehindACancelledExchangeDoesNotEndWell) {
   std::vector<std::shared_ptr<const Executable>> sums;
   for (const auto& d : two.devices) sums.push_back(*d->backend->Compile(sum));
   const Array ones = Array::Of(DType::kF32, {4}, {1, 1, 1, 1});
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(two.devices[d]->Run(*sums[d], {two.devices[d]->Put(ones)}).status(), IsOk());
   });
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto doubled, device.backend->Compile(twice));
@@ -545,7 +537,7 @@ func main(%x: f32[4]) -> (f32[4]) unchecked {
     sums.push_back(*device->backend->Compile(PsumProgram()));
     args.push_back(device->Put(ones));
   }
-  two.OnBoth([&](int d) { EXPECT_THAT(two.Run(d, *sums[d], {args[d]}).status(), IsOk()); });
+  two.OnAll([&](int d) { EXPECT_THAT(two.Run(d, *sums[d], {args[d]}).status(), IsOk()); });
   cuda::SetFake("nccl_dead_peer_hangs", 1);
   cuda::SetFake("nccl_fault_rank", 1);
   cuda::SetFake("nccl_stall_at", 1);
@@ -566,7 +558,7 @@ func main(%x: f32[4]) -> (f32[4]) unchecked {
                                  std::string(ReasonOf(behind[1].Wait()))};
   EXPECT_THAT(reasons, Contains("PEER_ABORTED"));
   EXPECT_THAT(reasons, Each(AnyOf("PEER_ABORTED", "PEER_FAILED")));
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(two.Run(d, *sums[d], {args[d]}),
                 IsOkAndHolds(std::vector{Array::Of(DType::kF32, {4}, {4, 4, 4, 4})}));
   });
@@ -588,14 +580,14 @@ TEST_F(DeviceCollectivesTest, ARankThatSkipsALaunchStaysInStep) {
   const auto holds = [](double sum) {
     return IsOkAndHolds(std::vector{Array::Of(DType::kF32, {4}, {sum, sum, sum, sum})});
   };
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d, 1), holds(4)); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d, 1), holds(4)); });
   CancelToken cancelled;
   cancelled.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
   // Neither rank enqueues this launch, so the next one may use the communicator.
   for (const auto& device : two.devices) device->next_cancel = &cancelled;
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d, 10), ReasonIs("CANCELLED")); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d, 10), ReasonIs("CANCELLED")); });
   for (const auto& device : two.devices) device->next_cancel = &device->cancel;
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d, 2), holds(8)); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d, 2), holds(8)); });
   // Only rank 1 enqueues the next one, and learns only later that rank 0 did not.
   TestDevice& skipper = *two.devices[0];
   TestDevice& other = *two.devices[1];
@@ -615,7 +607,7 @@ TEST_F(DeviceCollectivesTest, ARankThatSkipsALaunchStaysInStep) {
   EXPECT_THAT(behind.Wait(), ReasonIs("PEER_ABORTED"));
   two.host->AbortLaunch(launch + 1, MakeError(ErrorKind::kPeerFailed, "broken off"));
   next.join();
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d, 3), holds(12)); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d, 3), holds(12)); });
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
@@ -645,16 +637,16 @@ func main(%k: s32[], %x: f32[4]) -> (f32[4]) unchecked {
                     device.Put(Array::Of(DType::kF32, {4}, {1, 1, 1, 1}))});
   };
   const Array twos = Array::Of(DType::kF32, {4}, {2, 2, 2, 2});
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d, 0), IsOkAndHolds(std::vector{twos})); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d, 0), IsOkAndHolds(std::vector{twos})); });
   CancelToken cancelled;
   cancelled.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
   two.devices[0]->next_cancel = &cancelled;
   EXPECT_THAT(run(0, 1), ReasonIs("CANCELLED"));
   EXPECT_THAT(run(1, 1), IsOkAndHolds(std::vector{twos}));
   two.devices[0]->next_cancel = &two.devices[0]->cancel;
-  two.OnBoth(
+  two.OnAll(
       [&](int d) { EXPECT_THAT(run(d, 0), ReasonIs(d == 0 ? "PEER_FAILED" : "PEER_ABORTED")); });
-  two.OnBoth([&](int d) { EXPECT_THAT(run(d, 0), IsOkAndHolds(std::vector{twos})); });
+  two.OnAll([&](int d) { EXPECT_THAT(run(d, 0), IsOkAndHolds(std::vector{twos})); });
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
@@ -682,7 +674,7 @@ TEST_F(DeviceCollectivesTest, IndependentStepsRunDuringACollective) {
     return std::vector<DeviceBufferRef>{two.devices[d]->Put(x), two.devices[d]->Put(y)};
   };
   // The communicator exists; then only one of the two devices comes to the exchange.
-  two.OnBoth(
+  two.OnAll(
       [&](int d) { EXPECT_THAT(two.devices[d]->Run(*executables[d], args(d)).status(), IsOk()); });
   const int64_t before = cuda::GetFake("kernels_run");
   EXPECT_EQ(before, 4);
@@ -727,7 +719,7 @@ func main(%x: f32[64]) -> (f32[64]) unchecked {
   return %r
 })");
   ASSERT_NE(program.entry, nullptr);
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     TestDevice& device = *two.devices[d];
     TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(program));
     Array x(DType::kF32, {64});
@@ -770,7 +762,7 @@ TEST_F(DeviceCollectivesTest, StepsBetweenCollectivesBecomeGraphs) {
   std::vector<std::shared_ptr<const Executable>> executables(2);
   std::vector<DeviceBufferRef> args(2);
   const auto run = [&] {
-    two.OnBoth([&](int d) {
+    two.OnAll([&](int d) {
       TestDevice& device = *two.devices[d];
       TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
                                    device.Run(*executables[d], {args[d]}));
@@ -800,11 +792,11 @@ TEST_F(DeviceCollectivesTest, AStalledCollectiveBetweenGraphsEndsAtItsTimeout) {
     args[d] = two.devices[d]->Put(Random(DType::kF32, {4, 64}, 1));
   }
   const auto run = [&](int d) { return two.devices[d]->Run(*executables[d], {args[d]}).status(); };
-  for (int i = 0; i < 3; ++i) two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  for (int i = 0; i < 3; ++i) two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });
   EXPECT_GT(cuda::GetFake("graphs_run"), 0);
   cuda::SetFake("nccl_stall_at", 1);
   const testing::Stopwatch watch;
-  two.OnBoth([&](int d) {
+  two.OnAll([&](int d) {
     EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (program.txt:9)")));
   });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));

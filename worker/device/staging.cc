@@ -158,7 +158,7 @@ absl::Status Staging::ToHost(std::byte* to, uint64_t from, const BlockRows& rows
 // copy fails.
 absl::StatusOr<int64_t> Staging::CopyRows(Channel& channel, std::byte* to, uint64_t from,
                                           const BlockRows& rows, int64_t at) {
-  constexpr size_t kPartsMax = 4096;
+  constexpr size_t kPartsMax = 4096;  // bounds the memory for `parts`
   // A part of a row in the channel's buffer, and its place in the block.
   struct Part {
     int64_t buffer_at = 0, to = 0, bytes = 0;

@@ -137,7 +137,7 @@ absl::Status Communicator::LaunchFailure(uint64_t launch) const {
   return it == aborted_launches_.end() ? absl::OkStatus() : it->second;
 }
 
-void Communicator::RecordDeviceExchange(const DeviceExchange& exchange) {
+void Communicator::RecordDeviceExchange(const MeasuredExchange& exchange) {
   absl::MutexLock lock(&mu_);
   if (collectives_ != nullptr) collectives_->RecordDeviceExchange(exchange);
 }

@@ -57,7 +57,7 @@ class Communicator final : public Collectives {
   void AbortLaunch(uint64_t launch, absl::Status status) override;
   absl::Status LaunchFailure(uint64_t launch) const override;
   void Abort(absl::Status status) override;
-  void RecordDeviceExchange(const DeviceExchange& exchange) override;
+  void RecordDeviceExchange(const MeasuredExchange& exchange) override;
   void RecordDeviceOpening(int num_ranks, absl::Duration time) override;
 
  private:

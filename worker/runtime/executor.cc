@@ -48,20 +48,6 @@ struct QueuedRead {
 // Reads of at most this size go before larger ones, and have a thread of their own.
 constexpr int64_t kSmallReadBytes = 1 << 20;
 
-absl::Status CheckInside(const ir::Dims& shard, const Executor::Block& block) {
-  const auto& [starts, shape] = block;
-  bool inside = starts.size() == shard.size() && shape.size() == shard.size();
-  for (size_t d = 0; inside && d < shard.size(); ++d) {
-    inside =
-        starts[d] >= 0 && shape[d] >= 0 && shape[d] <= shard[d] && starts[d] <= shard[d] - shape[d];
-  }
-  if (inside) return absl::OkStatus();
-  return MakeError(
-      ErrorKind::kValueError,
-      absl::StrCat("the block [", ir::DimsToString(shape), "] at [", ir::DimsToString(starts),
-                   "] does not lie inside the shard [", ir::DimsToString(shard), "]"));
-}
-
 }  // namespace
 
 // Starts the threads and makes the account, the queue and the stream of each device. The reporter,
@@ -668,6 +654,20 @@ absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservati
   TESSERA_RETURN_IF_ERROR(buffers_.SetReady(id, std::move(buffer)));
   Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
   return absl::OkStatus();
+}
+
+absl::Status Executor::CheckInside(const ir::Dims& shard, const Block& block) {
+  const auto& [starts, shape] = block;
+  bool inside = starts.size() == shard.size() && shape.size() == shard.size();
+  for (size_t d = 0; inside && d < shard.size(); ++d) {
+    inside =
+        starts[d] >= 0 && shape[d] >= 0 && shape[d] <= shard[d] && starts[d] <= shard[d] - shape[d];
+  }
+  if (inside) return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kValueError,
+      absl::StrCat("the block [", ir::DimsToString(shape), "] at [", ir::DimsToString(starts),
+                   "] does not lie inside the shard [", ir::DimsToString(shard), "]"));
 }
 
 absl::StatusOr<ir::Array> Executor::Read(const DeviceBuffer& buffer,

@@ -220,9 +220,9 @@ class Executor {
   struct Run {
     LaunchRef launch = nullptr;
     int32_t device = 0;
-    Args args = {};  // held, like the memory, until the device has done the run
+    Args args = {};                // held, like the memory, until the device has done the run
+    Reservation reservation = {};  // that of `memory`, without the results; outlives it
     std::unique_ptr<LaunchMemory> memory = nullptr;
-    Reservation reservation = {};  // that of `memory`, without the results
     absl::InlinedVector<DeviceBufferRef, 2> results = {};
     OutcomeRef outcome = nullptr;  // null if the run has ended
   };
@@ -241,6 +241,8 @@ class Executor {
   void EndRun(Run& run, absl::Status status);
   void StoreResults(Run& run);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
+  // Returns VALUE_ERROR if the block does not lie inside a shard of this shape.
+  static absl::Status CheckInside(const ir::Dims& shard, const Block& block);
   // Returns a block of the buffer, or the whole buffer if there is no block.
   absl::StatusOr<ir::Array> Read(const DeviceBuffer& buffer, const std::optional<Block>& block);
   // Reads and calls back, on a thread for reads if the bytes must be copied from the device.

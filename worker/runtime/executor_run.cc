@@ -441,16 +441,15 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(LaunchState& launch, const Transf
     return options_.peer_reader->Read(piece, dtype, SteadyNow() + launch.timeout, launch.cancel);
   }
   TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef source, from.source->Await(launch.cancel));
-  bool is_inside = source->dtype() == dtype && source->shape().size() == piece.shape.size();
-  for (size_t d = 0; is_inside && d < piece.shape.size(); ++d) {
-    is_inside = piece.source_starts[d] <= source->shape()[d] - piece.shape[d];
-  }
-  if (!is_inside) {
+  if (source->dtype() != dtype) {
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat(launch.Name(), ": a piece does not lie inside its source ",
+                     absl::StrCat(launch.Name(), ": a piece is of another dtype than its source ",
                                   ir::MakeType(source->dtype(), source->shape()).ToString()));
   }
-  return Read(*source, Block{piece.source_starts, piece.shape});
+  const Block block{piece.source_starts, piece.shape};
+  if (absl::Status inside = CheckInside(source->shape(), block); !inside.ok())
+    return Annotate(inside, launch.Name());
+  return Read(*source, block);
 }
 
 absl::Status Executor::RunTransfer(const LaunchRef& launch, const TransferShard& shard) {

@@ -56,7 +56,7 @@ class MeteredCollectives final : public Collectives {
     }
     return status;
   }
-  void RecordDeviceExchange(const DeviceExchange& exchange) override {
+  void RecordDeviceExchange(const MeasuredExchange& exchange) override {
     Record(CollectiveBackend::kNccl, /*measures_links=*/true, exchange);
   }
   void RecordDeviceOpening(int num_ranks, absl::Duration time) override {
@@ -75,7 +75,7 @@ class MeteredCollectives final : public Collectives {
   }
 
  private:
-  void Record(CollectiveBackend backend, bool measures_links, const DeviceExchange& exchange) {
+  void Record(CollectiveBackend backend, bool measures_links, const MeasuredExchange& exchange) {
     const double factor = BusFactor(exchange.kind, exchange.group.size());
     metrics_->RecordCollective(exchange.kind, backend, exchange.in_bytes, factor, exchange.time);
     if (!measures_links) return;
