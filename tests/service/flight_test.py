@@ -36,10 +36,15 @@ class FlightTest(unittest.TestCase):
         self.client = self.cluster.connect()
         self.addCleanup(self.client.channel.close)
 
-    def read(self, path):
-        """Returns the file's text as soon as it is not empty."""
+    def read(self, path, *patterns):
+        """Returns the file's text as soon as it is not empty and matches the patterns. A process writes the file in
+        pieces."""
         path = self.folder / path
-        return daemons.eventually(lambda: path.exists() and path.read_text(), what=path)
+
+        def text():
+            written = path.exists() and path.read_text()
+            return written if written and all(re.search(p, written) for p in patterns) else None
+        return daemons.eventually(text, what=(path, *patterns))
 
     def flights(self, **request):
         found = self.client.call(DIAGNOSTICS, {"details": True, "all": True, **request})
@@ -76,8 +81,7 @@ class FlightTest(unittest.TestCase):
         self.run_program()
         (pid,) = self.cluster.executor_pids(0)
         os.kill(pid, signal.SIGABRT)
-        written = self.read("flight-w0-0.txt")
-        self.assertRegex(written, LINE.format("report: LAUNCH_DONE operation="))
+        self.read("flight-w0-0.txt", LINE.format("report: LAUNCH_DONE operation="))
         # The executor itself wrote its last lines to the log.
         daemons.eventually(lambda: re.search(HEAD.format(6) + LINE.format(""), self.log("w0")))
         # The next executor uses the same recorder.
@@ -93,13 +97,12 @@ class FlightTest(unittest.TestCase):
             self.cluster.await_devices(2)
             os.kill(pid, signal.SIGKILL)
             self.read(kept)
-            self.assertIn(f"process: begins pid={pid}", self.read("flight-w0-0.txt"))
+            self.read("flight-w0-0.txt", f"process: begins pid={pid}")
 
     def test_of_a_coordinator_on_demand_and_at_its_end(self):
         coordinator = self.cluster.processes["coordinator"]
         coordinator.send_signal(signal.SIGUSR2)
-        written = self.read("state/flight-coordinator.txt")
-        self.assertRegex(written, HEAD.format(12) + LINE.format("process: begins"))
+        self.read("state/flight-coordinator.txt", HEAD.format(12) + LINE.format("process: begins"))
         self.run_program()  # the coordinator keeps running
         coordinator.send_signal(signal.SIGABRT)  # A sanitizer would handle other signals itself.
         self.assertEqual(coordinator.wait(20), -signal.SIGABRT)
