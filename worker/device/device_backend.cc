@@ -12,13 +12,16 @@
 #include <variant>
 #include <vector>
 
+#include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/object_cache.h"
+#include "worker/cpu/thread_pool.h"
 #include "worker/device/api_values.h"
 #include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
@@ -406,7 +409,17 @@ class DeviceBackend final : public Backend {
               return SetFatalIfLost(resources_->staging->ToDevice(
                   to, from.data(), static_cast<int64_t>(from.size())));
             },
-            options_.long_steps};
+            options_.long_steps,
+            [this]() -> ThreadPool& { return HostThreads(); },
+            num_host_threads_};
+  }
+
+  // Returns the threads of host steps, which the first program with such a step starts.
+  ThreadPool& HostThreads() {
+    absl::call_once(host_threads_once_, [this] {
+      host_threads_ = std::make_unique<ThreadPool>(num_host_threads_ - 1);
+    });
+    return *host_threads_;
   }
 
   const Device& device() const { return *resources_->device; }
@@ -606,6 +619,10 @@ class DeviceBackend final : public Backend {
   }
 
   const DeviceBackendOptions options_;
+  const int num_host_threads_ = options_.host_threads > 0 ? options_.host_threads
+                                                          : ProcessLimits().cores;
+  absl::once_flag host_threads_once_;
+  std::unique_ptr<ThreadPool> host_threads_;
   codegen::ObjectCache cache_;
   // Null if this process compiles the kernels.
   std::unique_ptr<codegen::CompileChildren> children_;

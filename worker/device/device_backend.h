@@ -61,6 +61,8 @@ struct DeviceBackendOptions {
   // The host steps that are long, and the place where they are evaluated. See CpuBackendOptions.
   double uninterrupted_operations_max = program::kUninterruptedOperationsMax;
   LongSteps* long_steps = nullptr;
+  // The number of threads that compute other host steps. 0 means as many as there are cores.
+  int host_threads = 0;
   // Receives each device program and the stages of its step program. It must outlive the backend.
   // Null if there is no dump.
   DumpFolder* dump = nullptr;

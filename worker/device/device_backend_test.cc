@@ -279,6 +279,32 @@ class FakeLongSteps final : public LongSteps {
   absl::Status status;
 };
 
+// The routine takes the place of the evaluator, which a sort of this length would ask elsewhere.
+TEST_F(DeviceBackendTest, SortsAreComputedByTheRoutineThatSorts) {
+  FakeLongSteps steps;
+  for (const int threads : {1, 4}) {
+    TestDevice device(
+        0, {.uninterrupted_operations_max = 0, .long_steps = &steps, .host_threads = threads});
+    const ir::Program program = Parse(
+        "func main(%x: f32[3,70000], %v: s32[3,70000]) -> (f32[3,70000], s32[3,70000]) {\n"
+        "  %y, %w = sort(%x, %v) {dimension=1, is_stable=true, num_keys=1}\n"
+        "  return %y, %w\n"
+        "}\n");
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, device.backend->Compile(program));
+    Array x = Random(DType::kF32, {3, 70'000}, 1);
+    x.Set(5, std::numeric_limits<double>::quiet_NaN());
+    const Array v = Random(DType::kS32, {3, 70'000}, 2);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
+                                 device.Run(*executable, {device.Put(x), device.Put(v)}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want,
+                                 ir::Evaluate(*program.entry, {x, v}));
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_TRUE(std::equal(got[i].data(), got[i].data() + got[i].num_bytes(), want[i].data()))
+          << "result " << i << " with " << threads << " threads";
+  }
+  EXPECT_TRUE(steps.tenants.empty());
+}
+
 TEST_F(DeviceBackendTest, LongHostStepsAreEvaluatedElsewhere) {
   FakeLongSteps steps;
   TestDevice device(0, {.uninterrupted_operations_max = 0, .long_steps = &steps});

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <variant>
 
+#include "base/host_memory.h"
 #include "base/status.h"
+#include "worker/cpu/parallel_for.h"
+#include "worker/cpu/sort.h"
 #include "worker/device/api_values.h"
 
 namespace tessera::worker::device {
@@ -287,11 +291,14 @@ absl::Status Runner::Enqueue(const program::AxisIndexStep& step) {
 }
 
 // Programs for accelerators have no sort steps, because their BuildOptions::sort_scratch_bytes is
-// null.
+// null. The host sorts (HostStep::sort).
 absl::Status Runner::Enqueue(const program::SortStep&) {
   return MakeError(ErrorKind::kInternal, "devices have no routine that sorts");
 }
 
+// Waits for the device, and then computes the step: by the routine that sorts, in a process that
+// can be killed, or on the threads for host steps. The cancellation flag is polled between the
+// parts of the last.
 absl::Status Runner::Enqueue(const program::HostStep& step) {
   TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
   const auto read = [this](int slot, absl::Span<std::byte> to) {
@@ -300,6 +307,9 @@ absl::Status Runner::Enqueue(const program::HostStep& step) {
   const auto write = [this](int slot, absl::Span<const std::byte> from) {
     return host_.to_device(AddressOf(slot), from);
   };
+  if (step.sort)
+    return program::EvaluateBy(
+        [&](std::vector<ir::Array> in) { return SortOnHost(*step.sort, in); }, step, read, write);
   if (step.is_long && host_.long_steps != nullptr)
     return program::EvaluateBy(
         [&](std::vector<ir::Array> in) { return EvaluateElsewhere(step, std::move(in)); }, step,
@@ -309,13 +319,31 @@ absl::Status Runner::Enqueue(const program::HostStep& step) {
   options.check_cancel = [this] { return context_.cancel->status(); };
   options.parallel_for = [this](int64_t n, int64_t cost_each,
                                 absl::FunctionRef<void(int64_t, int64_t)> work) {
-    const int64_t at_once =
-        std::max<int64_t>(program::kHostPartMax / std::max<int64_t>(cost_each, 1), 1);
-    for (int64_t i = 0; i < n && !context_.cancel->cancelled(); i += at_once)
-      work(i, std::min(n, i + at_once));
+    ParallelFor(
+        host_.threads(), host_.num_threads, n, cost_each, kHostStepGrain,
+        [this] { return context_.cancel->cancelled(); }, work);
     return context_.cancel->status();
   };
   return program::Evaluate(step, std::move(options), read, write);
+}
+
+absl::StatusOr<std::vector<ir::Array>> Runner::SortOnHost(const SortShape& shape,
+                                                          const std::vector<ir::Array>& in) {
+  std::vector<ir::Array> out;
+  std::vector<const std::byte*> operands;
+  std::vector<std::byte*> results;
+  for (const ir::Array& array : in) operands.push_back(array.data());
+  for (size_t i = 0; i < shape.num_results(); ++i) {
+    const ir::Type type = shape.result(i);
+    out.emplace_back(type.dtype, type.shape);
+  }
+  for (ir::Array& array : out) results.push_back(array.MutableData());
+  const std::shared_ptr<std::byte[]> scratch =
+      NewHostMemory(SortScratchBytes(shape, host_.num_threads));
+  Sort(shape, {operands, results, scratch.get()}, host_.threads(), host_.num_threads,
+       [this] { return context_.cancel->cancelled(); });
+  TESSERA_RETURN_IF_ERROR(context_.cancel->status());
+  return out;
 }
 
 absl::StatusOr<std::vector<ir::Array>> Runner::EvaluateElsewhere(const program::HostStep& step,

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "worker/cpu/thread_pool.h"
 #include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/runtime/backend.h"
@@ -40,6 +41,9 @@ class Runner {
     std::function<absl::Status(uint64_t to, absl::Span<const std::byte> from)> to_device;
     // Where long host steps are evaluated; null if they are evaluated like the others.
     LongSteps* long_steps = nullptr;
+    // Returns the threads that compute host steps: `num_threads` with the calling one.
+    std::function<ThreadPool&()> threads;
+    int num_threads = 1;
   };
   // All arguments must outlive this object.
   Runner(DeviceResources& resources, const DeviceExecutable& executable, const RunContext& context,
@@ -86,6 +90,9 @@ class Runner {
   absl::Status Enqueue(const program::CopyStep& step);
   absl::Status Enqueue(const program::SortStep& step);
   absl::Status Enqueue(const program::HostStep& step);
+  // Sorts the operands of a host step that is a sort.
+  absl::StatusOr<std::vector<ir::Array>> SortOnHost(const SortShape& shape,
+                                                    const std::vector<ir::Array>& in);
   // Has the function of a long step evaluated by HostAccess::long_steps.
   absl::StatusOr<std::vector<ir::Array>> EvaluateElsewhere(const program::HostStep& step,
                                                            std::vector<ir::Array> in);

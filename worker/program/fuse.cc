@@ -717,7 +717,8 @@ class BlockFuser {
       return SortStep{sort->shape, item.operands, std::move(out), scratch};
     }
     if (auto* host = std::get_if<HostItem>(&item.what))
-      return HostStep{host->function, item.operands, item.results, host->is_long};
+      return HostStep{host->function, item.operands, item.results, host->is_long,
+                      std::move(host->sort)};
     if (std::holds_alternative<CopyItem>(item.what))
       return CopyStep{item.operands[0], item.results[0]};
     if (std::holds_alternative<ContractItem>(item.what))

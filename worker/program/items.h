@@ -119,6 +119,7 @@ struct AxisIndexItem {
 struct HostItem {
   ir::FunctionRef function;
   bool is_long = false;  // HostStep::is_long
+  std::optional<SortShape> sort = std::nullopt;
 };
 // Copies the operand to the result.
 struct CopyItem {};

@@ -186,7 +186,9 @@ std::vector<int> Lowerer::LowerToHost(const OpContext& ctx) {
   f->ops.push_back(std::move(op));
   f->sites.emplace_back();
   const bool is_long = ir::UninterruptedOperations(*f) > options_.uninterrupted_operations_max;
-  Add(ctx.operands, results, HostItem{std::move(f), is_long});
+  HostItem item{std::move(f), is_long};
+  if (ctx.def().lowering == Lowering::kSort) item.sort = SortShapeOf(ctx);
+  Add(ctx.operands, results, std::move(item));
   return results;
 }
 
@@ -353,12 +355,12 @@ bool Lowerer::WritesWholeResult(const ir::IndexPiece& piece, const ir::Type& out
   return true;
 }
 
-std::optional<std::vector<int>> Lowerer::LowerSort(const OpContext& ctx) {
+std::optional<SortShape> Lowerer::SortShapeOf(const OpContext& ctx) {
   const ir::SortRule rule = ctx.def().sort(ctx.op.attrs);
   const Dims& shape = ctx.in(0).shape;
   SortShape sort;
   sort.n = shape[rule.dimension];
-  if (options_.sort_scratch_bytes == nullptr || sort.n > SortShape::kRowMax) return std::nullopt;
+  if (sort.n < 1 || sort.n > SortShape::kRowMax) return std::nullopt;
   sort.outer = ElementsBefore(shape, rule.dimension);
   sort.inner = ElementsFrom(shape, rule.dimension) / sort.n;
   sort.kept = rule.kept.value_or(sort.n);
@@ -367,6 +369,14 @@ std::optional<std::vector<int>> Lowerer::LowerSort(const OpContext& ctx) {
   sort.num_keys = rule.num_keys;
   sort.descending = rule.descending;
   sort.has_indices = rule.returns_indices;
+  return sort;
+}
+
+std::optional<std::vector<int>> Lowerer::LowerSort(const OpContext& ctx) {
+  if (options_.sort_scratch_bytes == nullptr) return std::nullopt;
+  std::optional<SortShape> shape = SortShapeOf(ctx);
+  if (!shape) return std::nullopt;
+  SortShape& sort = *shape;
   const std::vector<int> results = NewResults(ctx);
   std::vector<int> written = results;
   written.push_back(NewValue(ir::DType::kU8, options_.sort_scratch_bytes(sort)));

@@ -87,6 +87,9 @@ class Lowerer {
   void AddFill(const OpContext& ctx, const ir::IndexPiece& piece, int read, int fill, int result);
   static ir::Type AddCarrierDim(const ir::Type& out, ir::IndexMap* map);
   static bool WritesWholeResult(const ir::IndexPiece& piece, const ir::Type& out);
+  // Returns the shape of a sort op, or nullopt if its rows are empty or too long for a routine that
+  // sorts.
+  static std::optional<SortShape> SortShapeOf(const OpContext& ctx);
   std::optional<std::vector<int>> LowerSort(const OpContext& ctx);
   std::vector<int> NewResults(const OpContext& ctx);
 

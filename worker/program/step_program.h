@@ -16,6 +16,7 @@
 // CollectiveStep and AxisIndexStep depend on the device.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -127,6 +128,9 @@ struct HostStep {
   // then evaluates the step where it can be stopped, if there is such a place
   // (worker/runtime/long_steps.h).
   bool is_long = false;
+  // The sort that the function is, if it is one. A routine that sorts can then take the place of
+  // the evaluation, with the same results.
+  std::optional<SortShape> sort = std::nullopt;
 };
 // The largest cost, in multiplications, of the parts into which EvalOptions::parallel_for cuts the
 // work of a host step. The cancellation flag is polled between two parts, which take some tenths of

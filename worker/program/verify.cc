@@ -257,20 +257,7 @@ class Verifier {
   // of this.
   absl::Status CheckSort(const SortStep& s, const std::vector<int>& loops) const {
     const SortShape& shape = s.shape;
-    if (shape.outer < 1 || shape.inner < 1 || shape.n < 1 || shape.n > SortShape::kRowMax ||
-        shape.kept < 1 || shape.kept > shape.n)
-      return Fault("the sort has shape ", shape.outer, " x ", shape.n, " x ", shape.inner,
-                   " and keeps ", shape.kept,
-                   " elements of each row; expected 1 or more of each, at most ",
-                   SortShape::kRowMax, " elements in a row, and at most a whole row kept");
-    if (shape.num_keys < 1 || static_cast<size_t>(shape.num_keys) > shape.dtypes.size())
-      return Fault("the sort has ", shape.num_keys, " keys; expected 1 to its number of operands, ",
-                   shape.dtypes.size());
-    for (int k = 0; k < shape.num_keys; ++k)
-      if (ir::IsComplex(shape.dtypes[k])) return Fault("key ", k, " of the sort is complex");
-    if (s.in.size() != shape.dtypes.size() || s.out.size() != shape.num_results())
-      return Fault("the sort has ", s.in.size(), " operand slots and ", s.out.size(),
-                   " result slots; expected ", shape.dtypes.size(), " and ", shape.num_results());
+    TESSERA_RETURN_IF_ERROR(CheckSortShape(shape, s.in, s.out));
     TESSERA_RETURN_IF_ERROR(CheckSlotIndex(s.scratch));
     TESSERA_RETURN_IF_ERROR(CheckSlotElements(s.scratch, DType::kU8, p_.slots[s.scratch].elements,
                                               /*is_written=*/true, loops));
@@ -292,6 +279,26 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Checks the sizes and keys of a sort, and its numbers of slots.
+  absl::Status CheckSortShape(const SortShape& shape, const std::vector<int>& in,
+                              const std::vector<int>& out) const {
+    if (shape.outer < 1 || shape.inner < 1 || shape.n < 1 || shape.n > SortShape::kRowMax ||
+        shape.kept < 1 || shape.kept > shape.n)
+      return Fault("the sort has shape ", shape.outer, " x ", shape.n, " x ", shape.inner,
+                   " and keeps ", shape.kept,
+                   " elements of each row; expected 1 or more of each, at most ",
+                   SortShape::kRowMax, " elements in a row, and at most a whole row kept");
+    if (shape.num_keys < 1 || static_cast<size_t>(shape.num_keys) > shape.dtypes.size())
+      return Fault("the sort has ", shape.num_keys, " keys; expected 1 to its number of operands, ",
+                   shape.dtypes.size());
+    for (int k = 0; k < shape.num_keys; ++k)
+      if (ir::IsComplex(shape.dtypes[k])) return Fault("key ", k, " of the sort is complex");
+    if (in.size() != shape.dtypes.size() || out.size() != shape.num_results())
+      return Fault("the sort has ", in.size(), " operand slots and ", out.size(),
+                   " result slots; expected ", shape.dtypes.size(), " and ", shape.num_results());
+    return absl::OkStatus();
+  }
+
   absl::Status CheckCollective(const CollectiveStep& step, const std::vector<int>& loops) const {
     const int64_t n = step.group_size;
     const ir::CollectiveInfo& info = ir::InfoOf(step.kind);
@@ -310,6 +317,9 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Checks that a host step has a slot of the right type for each param and result of its function,
+  // that no result overlaps a param and, if the step is a sort, that the shape of the sort has the
+  // same types.
   absl::Status CheckHostStep(const HostStep& h, const std::vector<int>& loops) const {
     if (h.function == nullptr || h.in.size() != static_cast<size_t>(h.function->num_params) ||
         h.out.size() != h.function->results.size())
@@ -326,6 +336,14 @@ class Verifier {
       for (int in : h.in)
         if (Overlap(in, h.out[i])) return Fault("s", in, " overlaps s", h.out[i]);
     }
+    if (!h.sort) return absl::OkStatus();
+    TESSERA_RETURN_IF_ERROR(CheckSortShape(*h.sort, h.in, h.out));
+    for (size_t i = 0; i < h.in.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(
+          CheckSlotType(h.in[i], h.sort->operand(i), /*is_written=*/false, loops));
+    for (size_t i = 0; i < h.out.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(
+          CheckSlotType(h.out[i], h.sort->result(i), /*is_written=*/true, loops));
     return absl::OkStatus();
   }
 

@@ -85,11 +85,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
 }
 
 // Returns the options of the children that evaluate long host steps. CPU devices share the cores; a
-// GPU's host steps run on one thread.
+// GPU's host steps use all of them.
 EvalChildOptions EvalChildOptionsFor(const ExecutorProcessOptions& options) {
   EvalChildOptions child = options.eval_child;
-  if (options.gpu < 0)
-    child.num_threads = std::max(ProcessLimits().cores / std::max(options.num_devices, 1), 1);
+  child.num_threads = std::max(ProcessLimits().cores / std::max(options.num_devices, 1), 1);
   return child;
 }
 
