@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/clock.h"
@@ -39,6 +40,7 @@
 #include "worker/codegen/host_code.h"
 #include "worker/cpu/eval_child.h"
 #include "worker/daemon/listen.h"
+#include "worker/device/monitor_process.h"
 #include "worker/files/folder.h"
 #include "worker/rpc/data_metrics.h"
 #include "worker/rpc/executor_process.h"
@@ -48,12 +50,14 @@ namespace tessera::worker {
 namespace {
 
 constexpr char kUsage[] =
-    R"(usage: tessera-worker --coordinator HOST:PORT --name NAME [--gpus N | --devices N]
+    R"(usage: tessera-worker --coordinator HOST:PORT --name NAME [--gpus N | all | LIST | --devices N]
 
   --coordinator HOST:PORT      Where the coordinator listens.
   --name NAME                  Unique in the cluster, stable over restarts.
   --host NAME                  The machine, as placement and errors know it (its host name).
-  --gpus N                     GPUs of this worker, each with an executor of its own. Without it and
+  --gpus N | all | LIST        GPUs of this worker, each with an executor of its own: the first N,
+                               all, or those in a list of indices, ids (GPU-...) and ids of MIG
+                               devices (MIG-...); device=2 is the one with index 2. Without it and
                                without --devices: all that there are, or else one CPU device.
   --devices N                  CPU devices of this worker, and no GPUs.
   --device-memory-bytes N      Memory of each device. 0 takes nine tenths of a GPU's memory, or
@@ -75,9 +79,12 @@ wrong option, a port that is taken, or a name or credential that the coordinator
 )";
 
 constexpr char kMetricsListen[] = "127.0.0.1:9471";
+constexpr int kAnswerFd = 3;  // where a child that lists or monitors GPUs writes
+constexpr absl::Duration kMonitorInterval = absl::Seconds(1);
 
 struct Flags {
-  bool executor = false, count_gpus = false;
+  bool executor = false, list_gpus = false;
+  std::string monitored_gpus;  // ids of GPUs, separated by commas
   std::string registered_file;
   rpc::WorkerDaemonOptions daemon;
   rpc::ExecutorProcessOptions process;
@@ -101,13 +108,14 @@ std::function<bool(const std::string&)> TextParser(std::string* into) {
 absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   Flags flags;
   int64_t memory_bytes = 0;
-  int devices = -1, gpus = -1;
+  int devices = -1;
+  std::string gpus;
   const std::map<std::string, std::function<bool(const std::string&)>> table = {
       {"coordinator", TextParser(&flags.daemon.coordinator.address)},
       {"name", TextParser(&flags.daemon.name)},
       {"host", TextParser(&flags.daemon.host)},
       {"devices", NumberParser(&devices)},
-      {"gpus", NumberParser(&gpus)},
+      {"gpus", TextParser(&gpus)},
       {"device-memory-bytes", NumberParser(&memory_bytes)},
       {"data-listen", TextParser(&flags.daemon.data_listen)},
       {"peer-listen", TextParser(&flags.daemon.peer_listen)},
@@ -117,15 +125,16 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
       // The flags below are passed by a daemon to its executors.
       {"parent", NumberParser(&flags.process.parent)},
       {"index", NumberParser(&flags.process.index)},
-      {"gpu", NumberParser(&flags.process.gpu)},
+      {"gpu", TextParser(&flags.process.gpu)},
       {"incarnation", NumberParser(&flags.process.incarnation)},
       {"data-endpoint", TextParser(&flags.process.data_endpoint)},
       {"peer-endpoint", TextParser(&flags.process.peer_endpoint)},
       {"peer-data-endpoint", TextParser(&flags.process.peer_data_endpoint)},
+      {"monitor-gpus", TextParser(&flags.monitored_gpus)},
   };
   for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--executor" || args[i] == "--count-gpus") {
-      (args[i] == "--executor" ? flags.executor : flags.count_gpus) = true;
+    if (args[i] == "--executor" || args[i] == "--list-gpus") {
+      (args[i] == "--executor" ? flags.executor : flags.list_gpus) = true;
       continue;
     }
     const size_t equals = args[i].find('=');
@@ -152,12 +161,12 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
     gethostname(host, sizeof(host) - 1);
     flags.daemon.host = host;
   }
-  if (devices >= 0 && gpus > 0) {
+  if (devices >= 0 && !gpus.empty() && gpus != "0") {
     return MakeError(ErrorKind::kValueError,
                      "--gpus and --devices exclude each other; a worker's devices are of one kind");
   }
   flags.daemon.num_devices = flags.process.num_devices = devices < 0 ? 1 : devices;
-  flags.daemon.num_gpus = gpus < 0 && devices < 0 ? rpc::kAllGpus : std::max(gpus, 0);
+  flags.daemon.gpus = gpus.empty() && devices >= 0 ? "0" : gpus;
   flags.daemon.memory_bytes = flags.process.memory_bytes = memory_bytes;
   flags.process.worker = flags.daemon.name;
   flags.process.host = flags.daemon.host;
@@ -301,11 +310,11 @@ ir::serial::ProcessSources SourcesOf(const Options& options) {
           .started = SteadyNow()};
 }
 
-// Parses the command line and runs one of five things: the compiler of an executor, its evaluator
-// of long host steps, the count of GPUs, an executor, or the daemon. The daemon also reads the
-// executor's files and certificates once, so that a mistake is reported by its own exit instead of
-// by the exit of every executor. A mistake in the options exits with status 2, because another
-// start would fail in the same way.
+// Parses the command line and runs one of six things: the compiler of an executor, its evaluator
+// of long host steps, the list or the monitor of GPUs, an executor, or the daemon. The daemon also
+// reads the executor's files and certificates once, so that a mistake is reported by its own exit
+// instead of by the exit of every executor. A mistake in the options exits with status 2, because
+// another start would fail in the same way.
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
@@ -354,7 +363,12 @@ int Main(int argc, char** argv) {
   log.file = options.log_file;
   if (const absl::Status status = StartLogging(log); !status.ok()) return complain(status);
   flags->daemon.sources = flags->process.sources = SourcesOf(options);
-  if (flags->count_gpus) return rpc::CountGpus(options.cuda_plugin);
+  // CUDA then counts GPUs as nvidia-smi does, and not by their speed.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
+  if (flags->list_gpus) return device::ListDevices(options.cuda_plugin, kAnswerFd);
+  if (!flags->monitored_gpus.empty())
+    return device::MonitorDevices(options.cuda_plugin, absl::StrSplit(flags->monitored_gpus, ','),
+                                  kMonitorInterval, kAnswerFd);
   if (flags->executor) {
     flags->process.coordinator = flags->daemon.coordinator;
     absl::Status status = ReadExecutorOptions(options, &flags->process);

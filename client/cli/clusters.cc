@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/words.h"
 #include "client/cli/context.h"
+#include "client/cli/gpu_cells.h"
 #include "client/cli/mesh_args.h"
 #include "client/cli/placing.h"
 
@@ -21,12 +22,17 @@ Style StyleOf(const std::string& state) {
 
 // Lists the devices. A device that is not healthy is shown with the reason: as "away" if its
 // executor may come back with its arrays, as "not ready" if its executor runs and does not answer,
-// and otherwise as "lost". A healthy device may still be cordoned.
+// and otherwise as "lost". A healthy device may still be cordoned, by an operator or for a fault of
+// its own. The columns of GPUs are there if a worker reports the state of one.
 absl::Status Devices(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.ListAll("ClusterService/ListDevices", {}, "devices"));
   context.PrintResult(answer, [&] {
-    Table table({">DEVICE", "KIND", "STATE", "WORKER", "EXECUTOR", "HOST", ">MEMORY"});
+    std::vector<std::string> titles = {">DEVICE",  "KIND", "STATE",  "WORKER",
+                                       "EXECUTOR", "HOST", ">MEMORY"};
+    const bool has_gpus = AnyGpu(ChildOf(answer, "devices"));
+    if (has_gpus) titles.insert(titles.end(), GpuTitles().begin(), GpuTitles().end());
+    Table table(titles);
     int64_t num_healthy = 0;
     for (const Json& d : ChildOf(answer, "devices")) {
       const bool is_healthy = FlagOf(d, "healthy"), cordoned = FlagOf(d, "cordoned");
@@ -35,18 +41,25 @@ absl::Status Devices(Context& context, const Arguments&) {
       const char* unhealthy_word = FlagOf(d, "away")           ? "away"
                                    : FlagOf(d, "unresponsive") ? "not ready"
                                                                : "lost";
-      const std::string state = !is_healthy
-                                    ? absl::StrCat(unhealthy_word, reason.empty() ? "" : ": ",
-                                                   absl::StripPrefix(reason, "away: "))
-                                : cordoned ? "cordoned"
-                                           : "ready";
-      table.AddRow({TextOf(d, "id"), TextOf(d, "kind"),
-                    context.display().Colorize(!is_healthy ? Style::kRed
-                                               : cordoned  ? Style::kYellow
-                                                           : Style::kGreen,
-                                               state),
-                    TextOf(d, "worker"), TextOf(d, "executor"), TextOf(d, "host"),
-                    IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"});
+      const std::string state =
+          is_healthy && !cordoned
+              ? "ready"
+              : absl::StrCat(is_healthy ? "cordoned" : unhealthy_word, reason.empty() ? "" : ": ",
+                             absl::StripPrefix(reason, "away: "));
+      std::vector<std::string> row = {
+          TextOf(d, "id"),
+          TextOf(d, "kind"),
+          context.display().Colorize(!is_healthy ? Style::kRed
+                                     : cordoned  ? Style::kYellow
+                                                 : Style::kGreen,
+                                     state),
+          TextOf(d, "worker"),
+          TextOf(d, "executor"),
+          TextOf(d, "host"),
+          IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"};
+      if (has_gpus)
+        for (std::string& cell : GpuCells(d)) row.push_back(std::move(cell));
+      table.AddRow(row);
     }
     context.PrintTable(table,
                        "no devices: no worker has joined. `tessera join`, or `tessera up "

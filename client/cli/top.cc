@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "client/cli/context.h"
+#include "client/cli/gpu_cells.h"
 
 namespace tessera::cli {
 namespace {
@@ -13,13 +14,15 @@ namespace {
 constexpr int kMaxPrograms = 15, kMaxOperations = 10;
 
 struct Snapshot {
-  Json programs, workers, operations;
+  Json programs, workers, devices, operations;
 };
 
 absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   Snapshot out;
   TESSERA_ASSIGN_OR_RETURN(out.workers,
                            context.ListAll("ClusterService/ListWorkers", {}, "workers"));
+  TESSERA_ASSIGN_OR_RETURN(out.devices,
+                           context.ListAll("ClusterService/ListDevices", {}, "devices"));
   // An older coordinator has no program statistics. The rest is shown all the same.
   absl::StatusOr<Json> programs =
       context.Call("ClusterService/ListTopPrograms", {{"pageSize", kMaxPrograms}});
@@ -34,8 +37,8 @@ absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   return out;
 }
 
-// Returns the text of one screen: a line of totals, and a table each for programs, workers and
-// operations. Only the first operations are listed, so that the screen stays readable on a busy
+// Returns the text of one screen: a line of totals, and a table each for programs, workers, GPUs
+// and operations. Only the first operations are listed, so that the screen stays readable on a busy
 // cluster.
 std::string ScreenText(const Display& display, const std::string& address, const Snapshot& s) {
   int64_t num_ready = 0, num_devices = 0, num_pending = 0;
@@ -82,6 +85,20 @@ std::string ScreenText(const Display& display, const std::string& address, const
   }
   if (!workers.empty()) absl::StrAppend(&out, workers.ToText(display), "\n");
 
+  const Json& devices = ChildOf(s.devices, "devices");
+  if (AnyGpu(devices)) {
+    std::vector<std::string> titles = {">GPU", "WORKER"};
+    titles.insert(titles.end(), GpuTitles().begin(), GpuTitles().end());
+    Table gpus(titles);
+    for (const Json& d : devices) {
+      if (ChildOf(d, "gpu").empty()) continue;
+      std::vector<std::string> row = {TextOf(d, "id"), TextOf(d, "worker")};
+      for (std::string& cell : GpuCells(d)) row.push_back(std::move(cell));
+      gpus.AddRow(row);
+    }
+    absl::StrAppend(&out, gpus.ToText(display), "\n");
+  }
+
   Table live({">OPERATION", "NAME", "STATE", ">AGE", "WAITS FOR"});
   int num_shown = 0;
   for (const Json& o : operations) {
@@ -104,6 +121,7 @@ absl::Status Top(Context& context, const Arguments& arguments) {
     TESSERA_ASSIGN_OR_RETURN(const Snapshot snapshot, TakeSnapshot(context));
     const Json document = {{"programs", ChildOf(snapshot.programs, "programs")},
                            {"workers", ChildOf(snapshot.workers, "workers")},
+                           {"devices", ChildOf(snapshot.devices, "devices")},
                            {"operations", ChildOf(snapshot.operations, "operations")}};
     context.PrintResult(document, [&] {
       const std::string text = ScreenText(context.display(), context.globals().address, snapshot);

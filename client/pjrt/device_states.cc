@@ -41,7 +41,9 @@ DeviceState StateOf(const api::Device& device) {
     return {DeviceState::kAway, std::string(absl::StripPrefix(device.reason, "away: "))};
   if (device.unresponsive) return {DeviceState::kUnresponsive, device.reason};
   if (!device.healthy) return {DeviceState::kLost, device.reason};
-  if (device.cordoned) return {DeviceState::kCordoned, "its worker takes no new programs"};
+  if (device.cordoned)
+    return {DeviceState::kCordoned,
+            device.reason.empty() ? "its worker takes no new programs" : device.reason};
   return {DeviceState::kReady, ""};
 }
 

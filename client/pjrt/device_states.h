@@ -24,7 +24,7 @@ namespace tessera::pjrt {
 struct DeviceState {
   enum Kind {
     kReady,
-    kCordoned,      // its worker takes no new programs
+    kCordoned,      // it takes no new programs
     kUnresponsive,  // its executor runs, but does not answer
     kAway,          // its executor may come back with its arrays
     kLost,          // its executor is gone with its arrays; another one may take its place

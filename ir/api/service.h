@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ir/api/files.h"
+#include "ir/api/gpu_reading.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
@@ -30,11 +31,12 @@ struct Device {
   std::string worker, host;
   std::string executor;  // the process that owns the device
   bool healthy = true;
-  std::string reason;         // why the device is not healthy
+  std::string reason;         // why the device is not healthy, or why it is cordoned
   int64_t memory_bytes = 0;   // 0 if unknown
-  bool cordoned = false;      // the worker of the device takes no new programs
+  bool cordoned = false;      // the device takes no new programs
   bool unresponsive = false;  // the executor runs but does not answer its worker
   bool away = false;          // not healthy, but its executor may come back with its arrays
+  std::optional<GpuReading> gpu = {};  // state of a GPU, if its worker knows it
 };
 
 // Says where an array's shards are: `spec` says how the array is sharded over `mesh`, whose device

@@ -18,6 +18,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,7 @@
 #include "absl/time/time.h"
 #include "base/build.h"
 #include "ir/api/files.h"
+#include "ir/api/gpu_reading.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
@@ -293,6 +295,8 @@ struct Heartbeat {
     uint64_t launch = 0;          // the launch that runs; 0: none or unknown
     std::string op = {};          // the op that runs; "" if unknown
     bool waiting = false;         // the op is waiting for other devices
+    std::string fault = {};       // last fault of its device and its time; "" if there was none
+    std::optional<GpuReading> gpu = {};  // state of its GPU, if it has one and the state is known
     bool operator==(const Executor&) const = default;
   };
   std::vector<Executor> executors = {};

@@ -10,7 +10,7 @@
 //   ir::DType                       as the dtype's name
 //   absl::Status                    not set if the status is OK
 //   absl::Duration, absl::Time      not set if infinite
-//   std::optional<absl::Duration>   not set if empty
+//   std::optional<T>                not set if empty; T is a time, a duration or a struct
 //   absl::StatusOr<T>               by the rule for T; an error is written to the field `status`
 //   std::vector<T>                  as a repeated field
 //   programs, arrays, meshes, ...   by ToProto; read by FromProto
@@ -167,9 +167,12 @@ struct FieldWriter {
     } else if constexpr (IsTimeOrDuration<T>()) {
       if (!IsInfinite(value)) WriteTimeOrDuration(value, mutable_field(proto));
     } else if constexpr (kIsOptional<T>) {
-      static_assert(IsTimeOrDuration<typename T::value_type>());
-      // An infinite value is written, too: it differs from an absent one.
-      if (value) WriteTimeOrDuration(*value, mutable_field(proto));
+      if constexpr (IsTimeOrDuration<typename T::value_type>()) {
+        // An infinite value is written, too: it differs from an absent one.
+        if (value) WriteTimeOrDuration(*value, mutable_field(proto));
+      } else if (value) {
+        WriteMessage(*value, mutable_field(proto));
+      }
     } else if constexpr (kIsStatusOr<T>) {
       if (!value.ok()) {
         *proto->mutable_status() = ToProto(value.status());

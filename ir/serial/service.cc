@@ -9,13 +9,14 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/serial/fields.h"
+#include "ir/serial/gpu_reading.h"
 #include "ir/serial/program.h"
 #include "ir/serial/status.h"
 
 namespace tessera::ir::serial {
 
 TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host, executor, healthy, reason,
-               memory_bytes, cordoned, unresponsive, away)
+               memory_bytes, cordoned, unresponsive, away, gpu)
 TESSERA_FIELDS(api::Placement, v1::Placement, mesh, spec, devices)
 TESSERA_FIELDS(api::ArraySpec, v1::ArraySpec, dtype, shape, placement)
 TESSERA_FIELDS(api::PendingReason, v1::PendingReason, code, message, resources)

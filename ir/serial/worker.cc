@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/serial/fields.h"
+#include "ir/serial/gpu_reading.h"
 #include "ir/serial/worker_fields.h"
 
 namespace tessera::ir::serial {
@@ -87,7 +88,7 @@ TESSERA_MESSAGE(AcknowledgeReports, ACKNOWLEDGE_REPORTS, through)
 
 // ---- Reports. -----------------------------------------------------------------------------------
 TESSERA_FIELDS(api::Heartbeat::Executor, v1::Heartbeat::Executor, executor, progress_age, silence,
-               launch, op, waiting)
+               launch, op, waiting, fault, gpu)
 TESSERA_FIELDS(api::LinkSpeed, v1::LinkSpeed, between_executors, bytes_per_second, latency_seconds)
 TESSERA_FIELDS(api::LaunchDone::InlineResult, v1::InlineShard, array, device, value)
 TESSERA_FIELDS(api::ExecutorInventory::Device, v1::ExecutorInventory::Device, ready, expected,

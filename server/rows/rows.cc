@@ -43,7 +43,8 @@ TESSERA_FIELDS(server::core::Plan, state::Executable, mesh, in, out, collectives
                memory_bound_bytes, predicted_seconds, explain_text, explain_json)
 TESSERA_FIELDS(s::NamedMesh, state::NamedMesh, mesh, devices)
 TESSERA_FIELDS(s::Worker, state::Worker, host, host_memory_bytes, cordoned, cordon_reason, draining)
-TESSERA_FIELDS(s::Executor, state::Executor, worker, host, info, first_device, lost_reason)
+TESSERA_FIELDS(s::Executor, state::Executor, worker, host, info, first_device, lost_reason, fault,
+               fault_accepted)
 // The member call is converted by hand.
 TESSERA_FIELDS(s::AnswerRecord, state::Answer, tenant, request_id, payload, made, arrays)
 

@@ -60,7 +60,12 @@ struct Executor {
   // Describes the request or operation that last waited too long for this executor; "" if there is
   // none. The executor is killed if it does not reply to its worker either.
   std::string overdue_for;
+  // The last fault that its worker has reported about its device, with the time; "" if there was
+  // none. The device is cordoned for it until an operator accepts the fault.
+  std::string fault;
+  bool fault_accepted = false;
   bool alive() const { return registration_id != 0; }
+  bool has_fault() const { return !fault.empty() && !fault_accepted; }
 };
 struct Worker {
   uint64_t registration_id = 0;  // id of its registration; 0 if the worker is lost or away
@@ -125,7 +130,10 @@ class Cluster {
   }
   // Returns the distinct executors of these devices, in the order of the devices.
   std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
-  bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
+  // Returns whether the executor's devices take no new programs: its worker is cordoned, or its
+  // device has a fault.
+  bool IsCordoned(const Executor& x) const { return worker(x.worker).cordoned || x.has_fault(); }
+  bool IsCordoned(int64_t device) const { return IsCordoned(ExecutorOf(device)); }
   // Returns NOT_ENOUGH_DEVICES if a device does not exist. The error names the first such device.
   absl::Status CheckDevicesExist(const std::vector<int64_t>& devices) const;
   // Describes the first executor that is lost or away: "executor w0/0 of worker w0 is lost (its

@@ -27,20 +27,22 @@ absl::StatusOr<Page<api::Device>> Machine::On(const ListDevices& e) {
     if (!cluster_.DeviceExists(id)) continue;
     const Executor& x = cluster_.ExecutorOf(id);
     const bool healthy = x.alive() && Responsive(x);
+    const bool cordoned = cluster_.IsCordoned(x);
     page.items.push_back({.id = id,
                           .kind = x.info.device_kind,
                           .worker = x.worker,
                           .host = x.host,
                           .executor = x.name,
                           .healthy = healthy,
-                          .reason = healthy     ? ""
+                          .reason = healthy     ? cordoned ? CordonReasonOf(x) : ""
                                     : x.alive() ? SilenceOf(x)
                                     : x.away    ? absl::StrCat("away: ", x.lost_reason)
                                                 : x.lost_reason,
                           .memory_bytes = x.memory_bytes,
-                          .cordoned = cluster_.worker(x.worker).cordoned,
+                          .cordoned = cordoned,
                           .unresponsive = x.alive() && !healthy,
-                          .away = x.away});
+                          .away = x.away,
+                          .gpu = x.alive() ? x.last_heartbeat.gpu : std::nullopt});
   }
   page.has_more = id < count;
   return page;
@@ -57,6 +59,11 @@ absl::StatusOr<std::vector<ExecutorPlace>> Machine::On(const GetTopology&) {
     places.push_back(std::move(place));
   }
   return places;
+}
+
+std::string Machine::CordonReasonOf(const Executor& x) const {
+  const Worker& worker = cluster_.worker(x.worker);
+  return worker.cordoned ? worker.cordon_reason : x.fault;
 }
 
 // ---- Workers. -----------------------------------------------------------------------------------
@@ -123,6 +130,12 @@ WorkerInfo Machine::WorkerInfoWithoutArrays(const std::string& name, const Worke
   }
   if (!info.reason.empty() && !cordoned.empty()) absl::StrAppend(&info.reason, "; ");
   absl::StrAppend(&info.reason, cordoned);
+  for (const std::string& executor : worker.executors) {
+    const Executor& x = cluster_.executor(executor);
+    if (x.has_fault())
+      absl::StrAppend(&info.reason, info.reason.empty() ? "" : "; ", "device ", x.first_device,
+                      " is cordoned: ", x.fault);
+  }
   return info;
 }
 
@@ -177,11 +190,35 @@ absl::StatusOr<WorkerInfo> Machine::On(const Cordon& e) {
   worker->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
   MarkChanged(core::RowKind::kWorker, e.worker);
   Log("worker ", e.worker, e.on ? " cordoned" : " uncordoned");
+  if (!e.on) AcceptFaults(*worker);
   if (!e.on && cluster_.EndDrain(e.worker)) {
     AnswerDrains(e.worker);
     RetryHeld();
   }
   return WorkerInfoWithArrays(e.worker);
+}
+
+// Lets the devices of the worker that have reported a fault take programs again.
+void Machine::AcceptFaults(const Worker& worker) {
+  for (const std::string& name : worker.executors) {
+    Executor& x = cluster_.executor(name);
+    if (!x.has_fault()) continue;
+    x.fault_accepted = true;
+    MarkChanged(core::RowKind::kExecutor, name);
+  }
+}
+
+void Machine::RecordFault(Executor& x, const std::string& fault) {
+  const std::string kept = fault.substr(0, kReasonMax);
+  if (kept.empty() || x.fault == kept) return;
+  x.fault = kept;
+  x.fault_accepted = false;
+  MarkChanged(core::RowKind::kExecutor, x.name);
+  Log("executor ", x.name, " has a fault");
+  LogIncident("device cordoned", {{"executor", x.name},
+                                  {"worker", x.worker},
+                                  {"device", absl::StrCat(x.first_device)},
+                                  {"why", x.fault}});
 }
 
 void Machine::On(const Drain& e) {

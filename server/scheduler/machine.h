@@ -331,6 +331,11 @@ class Machine {
   WorkerInfo WorkerInfoWithoutArrays(const std::string& name, const Worker& worker) const;
   static absl::Status NoWorkerError(const std::string& name);
   WorkerInfo WorkerInfoWithArrays(const std::string& worker);
+  // Returns why the devices of this executor are cordoned. Requires: they are.
+  std::string CordonReasonOf(const Executor& x) const;
+  void AcceptFaults(const Worker& worker);
+  // Cordons the device of the executor if `fault` is not "" and not the last fault that is known.
+  void RecordFault(Executor& x, const std::string& fault);
   // Answers the requests that wait for the worker's drain with its current state.
   void AnswerDrains(const std::string& worker);
   // Fills in how many arrays have shards on each worker.

@@ -159,10 +159,12 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   }
   if (!cordoned)
     for (int64_t d : devices)
-      if (cluster_.IsCordoned(d))
-        return Error(ErrorKind::kNotEnoughDevices, "compile: device ", d, " belongs to worker ",
-                     cluster_.ExecutorOf(d).worker,
-                     ", which is cordoned and takes no new programs; choose others");
+      if (const Executor& x = cluster_.ExecutorOf(d); cluster_.IsCordoned(x)) {
+        const std::string why = CordonReasonOf(x);
+        return Error(ErrorKind::kNotEnoughDevices, "compile: device ", d, " of worker ", x.worker,
+                     " is cordoned and takes no new programs", why.empty() ? "" : ": ", why,
+                     "; choose others");
+      }
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
   Executable& x = catalogue_.executable(id);

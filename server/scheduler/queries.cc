@@ -34,6 +34,8 @@ api::Operation Machine::Describe(const Operation& op) {
   return out;
 }
 
+// Adds a reason for each executor that is lost, and then for each device with a fault and each
+// worker that is cordoned. A worker is named once, however many executors it has here.
 void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
                               std::vector<api::PendingReason>* reasons) const {
   std::vector<api::PendingReason> cordoned;
@@ -44,6 +46,11 @@ void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
     if (!x.alive())
       reasons->push_back({"WORKER_LOST",
                           cluster_.DescribeFirstLost({name}),
+                          {absl::StrCat("workers/", x.worker)}});
+    if (x.has_fault())
+      cordoned.push_back({"WORKER_CORDONED",
+                          absl::StrCat("device ", x.first_device, " of worker ", x.worker,
+                                       " is cordoned: ", x.fault),
                           {absl::StrCat("workers/", x.worker)}});
     if (!worker.cordoned || !workers.insert(x.worker).second) continue;
     const char* how = cluster_.IsDraining(x.worker) ? "draining" : "cordoned";

@@ -501,12 +501,13 @@ class Harness {
     e.report.incarnation = Number(a.at(2));
     const std::string& what = w.at(2);
     if (what == "heartbeat") {
-      // heartbeat [silence=3000] [launch=7] [op=sin] [waiting=1]
+      // heartbeat [silence=3000] [launch=7] [op=sin] [waiting=1] [fault=Xid_79]
       api::Heartbeat::Executor seen{.executor = e.report.executor, .progress_age = {}};
       seen.silence = MillisOf(Arg(w, "silence"));
       seen.launch = Number(Arg(w, "launch", "0"));
       seen.op = Arg(w, "op");
       seen.waiting = Arg(w, "waiting") == "1";
+      seen.fault = Arg(w, "fault");
       e.report.body = api::Heartbeat{{seen}};
     } else if (what == "done") {
       api::LaunchDone done{Number(w.at(3)), absl::Milliseconds(1), {}};
@@ -635,12 +636,12 @@ INSTANTIATE_TEST_SUITE_P(
     Scheduler, TranscriptTest,
     ::testing::Values("launch", "loss", "cancel", "canaries", "retire", "donate", "transfer",
                       "bounds", "verdict", "watch", "lives", "names", "devices", "incidents",
-                      "files", "sessions", "tenants", "drain", "meshes", "absent", "moves",
-                      "pending", "compile", "frozen", "holds", "reshard", "outage", "restart",
-                      "adopt", "adopt_compiled", "answers", "answers_waiting", "answers_kept",
-                      "resend", "resend_full", "undone", "away", "connection", "forget",
-                      "away_donate", "behind", "order", "originals", "uploads", "blame", "room",
-                      "replaced", "rejoin", "replicas", "replicas_away", "replicas_copied"),
+                      "files", "sessions", "tenants", "drain", "faults", "meshes", "absent",
+                      "moves", "pending", "compile", "frozen", "holds", "reshard", "outage",
+                      "restart", "adopt", "adopt_compiled", "answers", "answers_waiting",
+                      "answers_kept", "resend", "resend_full", "undone", "away", "connection",
+                      "forget", "away_donate", "behind", "order", "originals", "uploads", "blame",
+                      "room", "replaced", "rejoin", "replicas", "replicas_away", "replicas_copied"),
     [](const auto& info) { return info.param; });
 
 // Each run reads what the run before it makes.
@@ -680,7 +681,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 51);
+  EXPECT_EQ(files, 52);
 }
 
 }  // namespace

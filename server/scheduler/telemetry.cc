@@ -99,12 +99,12 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     int first_device = 0;
     for (const std::string& executor : worker.executors) {
       const Executor& x = cluster_.executor(executor);
-      const char* device_state = x.away            ? "away"
-                                 : !x.alive()      ? "lost"
-                                 : !Responsive(x)  ? "unresponsive"
-                                 : draining        ? "draining"
-                                 : worker.cordoned ? "cordoned"
-                                                   : "ready";
+      const char* device_state = x.away                   ? "away"
+                                 : !x.alive()             ? "lost"
+                                 : !Responsive(x)         ? "unresponsive"
+                                 : draining               ? "draining"
+                                 : cluster_.IsCordoned(x) ? "cordoned"
+                                                          : "ready";
       devices.Add({device_state, x.info.device_kind, x.info.device_kind}, x.info.num_devices);
       core::ExecutorReading reading{
           .name = x.name,
@@ -115,7 +115,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
           .devices = {},
           .first_device = first_device,
           .alive = x.alive(),
-          .cordoned = worker.cordoned,
+          .cordoned = cluster_.IsCordoned(x),
           .operations = 0,
           .launches_succeeded = x.launches_succeeded,
           .collective_launches_succeeded = x.collective_launches_succeeded,

@@ -486,8 +486,11 @@ void Machine::On(const WorkerReported& e) {
 void Machine::HandleReport(const std::string& worker, const api::Heartbeat& beat) {
   for (const api::Heartbeat::Executor& seen : beat.executors) {
     auto* const it = cluster_.FindExecutor(ExecutorName(worker, seen.executor));
-    if (it == nullptr || !it->alive()) continue;
+    if (it == nullptr) continue;
     Executor& x = *it;
+    // A fault may have ended the executor.
+    RecordFault(x, seen.fault);
+    if (!x.alive()) continue;
     x.progress_age = seen.progress_age;
     const bool was_responsive = Responsive(x);
     x.last_heartbeat = seen;

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <string>
 
@@ -34,11 +36,16 @@ struct State {
   std::condition_variable changed;
   std::string violations;  // one violation per line; guarded by mutex
   std::string reported;    // text that tesseraFakeViolations returned last
+  std::string file_text;   // text that ReadKnobsFile read last; guarded by mutex
 
   State() {
     for (int i = 0; i < kNumKnobs; ++i) values[i] = kRows[i].initial;
     const char* text = getenv("TESSERA_FAKE");
-    for (std::string rest = text != nullptr ? text : ""; !rest.empty();) {
+    AssignAll(text != nullptr ? text : "");
+  }
+
+  void AssignAll(std::string rest) {
+    while (!rest.empty()) {
       const size_t comma = rest.find(',');
       Assign(rest.substr(0, comma));
       rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
@@ -104,6 +111,21 @@ bool Await(std::chrono::milliseconds timeout, const std::function<bool()>& done)
 void WakeWaiters() {
   State& state = TheState();
   { const std::lock_guard<std::mutex> lock(state.mutex); }
+  state.changed.notify_all();
+}
+
+void ReadKnobsFile() {
+  static const char* const path = getenv("TESSERA_FAKE_FILE");
+  if (path == nullptr) return;
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  State& state = TheState();
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    if (text == state.file_text) return;
+    state.file_text = text;
+    state.AssignAll(text);
+  }
   state.changed.notify_all();
 }
 

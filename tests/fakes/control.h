@@ -1,8 +1,9 @@
 // The knobs of the fakes, and their reports of wrong use.
 //
 // Knobs are numbers (knobs.def). They are set by the environment variable TESSERA_FAKE, for example
-// to "devices=4,oom_at=3", and by tests through tesseraFakeSet. A knob named *_at counts down: with
-// the value n, the n-th event from now on fails.
+// to "devices=4,oom_at=3", and by tests through tesseraFakeSet. The fake NVML also reads them from
+// the file that TESSERA_FAKE_FILE names, so that a test can change them in another process. A knob
+// named *_at counts down: with the value n, the n-th event from now on fails.
 //
 // A violation is a wrong use that the real library might not notice. It ends the process with a
 // line on stderr. With violation_abort=0 it is recorded for tesseraFakeViolations instead, and the
@@ -38,6 +39,10 @@ TESSERA_FAKE_EXPORT bool CountDown(Knob knob);
 TESSERA_FAKE_EXPORT bool Await(std::chrono::milliseconds timeout,
                                const std::function<bool()>& done);
 TESSERA_FAKE_EXPORT void WakeWaiters();
+
+// Sets the knobs that the file named by TESSERA_FAKE_FILE assigns, if the file has changed. The
+// file has the form of TESSERA_FAKE.
+TESSERA_FAKE_EXPORT void ReadKnobsFile();
 
 // Reports a violation: ends the process, or records the text if violation_abort is 0.
 __attribute__((format(printf, 1, 2))) TESSERA_FAKE_EXPORT void ReportViolation(const char* format,

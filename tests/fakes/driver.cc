@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/fakes/ids.h"
 #include "tests/fakes/image.h"
 #include "tests/fakes/keep.h"
 #include "tests/fakes/memory.h"
@@ -50,6 +51,12 @@ std::vector<int> VisibleDevices() {
   const int count = static_cast<int>(Get(Knob::devices));
   const char* text = getenv("CUDA_VISIBLE_DEVICES");
   std::vector<int> devices;
+  // A process sees at most one MIG device. Each fake GPU has one, whose id has the GPU's number.
+  if (text != nullptr && strncmp(text, kMigPrefix, strlen(kMigPrefix)) == 0) {
+    const int device = DeviceOfId(text);
+    if (device >= 0 && device < count) devices.push_back(device);
+    return devices;
+  }
   if (text == nullptr) {
     for (int i = 0; i < count; ++i) devices.push_back(i);
     return devices;
@@ -249,7 +256,16 @@ TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_X)
 TESSERA_CUDA_DRIVER_OPTIONAL_FUNCTIONS(TESSERA_X)
 #undef TESSERA_X
 
-TESSERA_FAKE_EXPORT const char* tesseraFakeImageTarget() { return "simt-host"; }
+TESSERA_FAKE_EXPORT const char* tesseraFakeImageTarget() {
+  switch (Get(Knob::ptx)) {
+    case 80:
+      return "nvptx-sm_80";
+    case 90:
+      return "nvptx-sm_90";
+    default:
+      return "simt-host";
+  }
+}
 
 CUresult cuInit(unsigned int flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -290,6 +306,15 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   snprintf(name, size, "Fake GPU %d", device);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *uuid = {};
+  uuid->bytes[0] = '\xfa';
+  uuid->bytes[1] = '\x4e';
+  uuid->bytes[15] = static_cast<char>(device);
   return CUDA_SUCCESS;
 }
 

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -38,6 +39,19 @@ using testing::HasEnded;
 constexpr absl::Duration kStartPatience = absl::Seconds(30);
 constexpr absl::Duration kKillPatience = absl::Seconds(20);
 constexpr char kListening[] = "listening on ";
+
+// Returns the executors of a daemon, which has other children too: a worker with GPUs monitors them
+// in a child.
+std::vector<int> ExecutorsOf(int daemon) {
+  std::vector<int> executors;
+  for (const int child : ChildrenOf(daemon)) {
+    std::ifstream file(absl::StrCat("/proc/", child, "/cmdline"));
+    std::string title;
+    std::getline(file, title, '\0');
+    if (absl::StartsWith(title, "tessera-executor")) executors.push_back(child);
+  }
+  return executors;
+}
 
 absl::Status ErrnoError(const std::string& what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(errno)));
@@ -237,8 +251,8 @@ absl::Status Cluster::AwaitHealthyDevices(int count, absl::Duration patience) co
 }
 
 int Cluster::executor_pid(int w) const {
-  const std::vector<int> children = ChildrenOf(workers_[w]->pid());
-  return children.empty() ? -1 : children[0];
+  const std::vector<int> executors = ExecutorsOf(workers_[w]->pid());
+  return executors.empty() ? -1 : executors[0];
 }
 
 std::vector<int> Cluster::RunningPids(std::vector<int> (*of_daemon)(int pid)) const {
@@ -258,7 +272,7 @@ std::vector<int> Cluster::pids() const {
 }
 
 std::vector<int> Cluster::member_pids() const {
-  return RunningPids([](int pid) { return ChildrenOf(pid); });
+  return RunningPids(ExecutorsOf);
 }
 
 std::string Cluster::Logs() const {

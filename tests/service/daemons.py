@@ -71,6 +71,13 @@ def children(pid):
     return sorted(found)
 
 
+def process_title(pid):
+    """Returns the first argument of a process, which ps shows; "" if the process has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+    return ""
+
+
 def dying_with_us(command):
     """Returns `command` with a prefix that makes the kernel kill it when the thread that starts it
     ends. The program setpriv does this, because Python code between fork and exec could wait for a
@@ -90,6 +97,7 @@ def freeze(pid):
 class Cluster:
     """A cluster of daemons: by default two workers, w0 and w1, with two CPU devices each.
 
+    gpus    Number of GPUs of each worker, in place of CPU devices. They are the fakes of tests/fakes.
     secure  Use the certificates and tokens of `tessera init`, with TLS on every link. `ca` is then
         the path of the authority's certificate, and `token` an administrator's token.
     environment  Variables of every daemon, in addition to those of this process.
@@ -99,11 +107,12 @@ class Cluster:
     """
 
     def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False,
-                 environment=None, environments=None, bins=None):
+                 environment=None, environments=None, bins=None, gpus=0):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
         self.processes = {}
         self.ca = self.token = None
         self._devices = devices
+        self._gpus = gpus
         self._coordinator_flags = list(coordinator_flags)
         self._worker_flags = list(worker_flags)
         self._environment = dict(environment or {})
@@ -115,7 +124,7 @@ class Cluster:
             self.address = self._start_coordinator("127.0.0.1:0")
             for w in range(workers):
                 self.start_worker(w)
-            self.await_devices(workers * devices, START_PATIENCE)
+            self.await_devices(workers * (gpus or devices), START_PATIENCE)
         except BaseException:
             print(self.logs())
             self.close()
@@ -172,6 +181,10 @@ class Cluster:
         log = open(self.folder / f"{name}.log", "ab")
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         env["TESSERA_METRICS_LISTEN"] = "off"
+        if self._gpus:
+            fakes = bin_dir().parent / "fakes"
+            env.update({f"TESSERA_CUDA_{name}": str(fakes / f"libfake{library}.so") for name, library in
+                        {"DRIVER": "cuda", "NCCL": "nccl", "CUBLASLT": "cublaslt", "NVML": "nvml"}.items()})
         env.update(self._environment)
         env.update(self._environments.get(name, {}))
         with log:
@@ -216,7 +229,7 @@ class Cluster:
         name = f"w{number}"
         self._start(name, "tessera-worker", f"--coordinator={coordinator or self.address}",
                     f"--name={name}",
-                    f"--devices={self._devices}", "--device-memory-bytes=67108864",
+                    f"--gpus={self._gpus}" if self._gpus else f"--devices={self._devices}", "--device-memory-bytes=67108864",
                     "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
                     *self._tls_flags(name), *self._worker_flags, *flags)
 
@@ -234,8 +247,9 @@ class Cluster:
         return self.processes[name].pid
 
     def executor_pids(self, number):
-        """Returns the process ids of the daemon's children, which are the executors."""
-        return children(self.daemon_pid(f"w{number}"))
+        """Returns the process ids of the daemon's executors."""
+        return [pid for pid in children(self.daemon_pid(f"w{number}"))
+                if process_title(pid).startswith("tessera-executor")]
 
     def kill_worker(self, number):
         """Kills a worker's daemon, and thereby its executors."""

@@ -53,7 +53,8 @@ class GpuTest : public ::testing::Test {
     options.worker_env = [=](int w) {
       std::vector<std::string> env = {FakeLibraryVariable("DRIVER", "cuda"),
                                       FakeLibraryVariable("NCCL", "nccl"),
-                                      FakeLibraryVariable("CUBLASLT", "cublaslt")};
+                                      FakeLibraryVariable("CUBLASLT", "cublaslt"),
+                                      FakeLibraryVariable("NVML", "nvml")};
       // The workers share the machine, but each sees only its own GPUs.
       std::vector<int> own_gpus;
       for (int g = 0; g < gpus; ++g) own_gpus.push_back(w * gpus + g);

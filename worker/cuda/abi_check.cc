@@ -1,51 +1,25 @@
 // Compiles only if our declarations agree with NVIDIA's headers. It checks values and sizes, and
 // for every function the number of parameters and how each is passed. It is built wherever the
 // toolkit's headers are installed.
+#include "worker/cuda/abi_check.h"
+
 #include <cublasLt.h>
 #include <cuda.h>
 #include <nccl.h>
 
 #include <cstddef>
-#include <type_traits>
 
 #include "worker/cuda/cublaslt_api.h"
 #include "worker/cuda/driver_api.h"
 #include "worker/cuda/nccl_api.h"
 
+#if CUDA_VERSION < 13000
+// This result was in the table of the runtime API only.
+constexpr auto CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER = cudaErrorCallRequiresNewerDriver;
+#endif
+
 namespace tessera::worker::cuda {
 namespace {
-
-// Parameters are compatible if their class, size and alignment are equal. Any two pointers are
-// compatible.
-enum class ParameterClass { kVoid, kPointer, kFloat, kInteger, kStruct };
-template <class T>
-constexpr ParameterClass ClassOf() {
-  using enum ParameterClass;
-  if (std::is_void_v<T>) return kVoid;
-  if (std::is_pointer_v<T>) return kPointer;
-  if (std::is_floating_point_v<T>) return kFloat;
-  return std::is_integral_v<T> || std::is_enum_v<T> ? kInteger : kStruct;
-}
-template <class A, class B>
-constexpr bool AreCompatible() {
-  if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
-    return std::is_void_v<A> && std::is_void_v<B>;
-  } else {
-    return ClassOf<A>() == ClassOf<B>() && sizeof(A) == sizeof(B) && alignof(A) == alignof(B);
-  }
-}
-template <class A, class B>
-struct SameCall : std::false_type {};
-template <class RA, class... A, class RB, class... B>
-requires(sizeof...(A) == sizeof...(B)) struct SameCall<RA (*)(A...), RB (*)(B...)>
-    : std::bool_constant<AreCompatible<RA, RB>() && (AreCompatible<A, B>() && ...)> {
-};
-
-// These assertions check SameCall itself.
-static_assert(SameCall<int (*)(int, void*), unsigned (*)(unsigned, char*)>::value);
-static_assert(!SameCall<int (*)(int), int (*)(long)>::value);
-static_assert(!SameCall<int (*)(int), int (*)(void*)>::value);
-static_assert(!SameCall<int (*)(int), int (*)(int, int)>::value);
 
 #define TESSERA_X(name, params) \
   static_assert(SameCall<decltype(DriverApi::name), decltype(&::name)>::value, #name);
@@ -61,10 +35,6 @@ TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
   static_assert(SameCall<decltype(CublasLtApi::name), decltype(&::name)>::value, #name);
 TESSERA_CUBLASLT_FUNCTIONS(TESSERA_X)
 #undef TESSERA_X
-
-// The unqualified name is ours, and the name after :: is NVIDIA's.
-#define TESSERA_SAME(name) \
-  static_assert(static_cast<long long>(name) == static_cast<long long>(::name), #name)
 
 #define TESSERA_X(name, value) TESSERA_SAME(name);
 TESSERA_CUDA_RESULTS(TESSERA_X)

@@ -17,6 +17,10 @@ struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
 
+struct CUuuid {
+  char bytes[16];
+};
+
 using CUresult = uint32_t;
 using CUdevice = int;
 using CUdeviceptr = uint64_t;
@@ -135,6 +139,7 @@ inline constexpr unsigned int CU_EVENT_DISABLE_TIMING = 2;
   X(cuDeviceGetCount, (int* count))                                                               \
   X(cuDeviceGet, (CUdevice* device, int ordinal))                                                 \
   X(cuDeviceGetName, (char* name, int size, CUdevice device))                                     \
+  X(cuDeviceGetUuid_v2, (CUuuid* uuid, CUdevice device))                                          \
   X(cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device))                                        \
   X(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))            \
   X(cuDevicePrimaryCtxRetain, (CUcontext* context, CUdevice device))                              \

@@ -1,5 +1,6 @@
 // The plugin's one entry: the table of worker/device/device_api.h, implemented by CUDA, NCCL and
 // cuBLASLt. worker/device/plugin.cc loads the library and calls the entry.
+#include <cstdio>
 #include <new>
 
 #include "worker/cuda/capture_mode.h"
@@ -10,6 +11,7 @@
 #include "worker/cuda/matmul.h"
 #include "worker/cuda/memory.h"
 #include "worker/cuda/module.h"
+#include "worker/cuda/monitor.h"
 #include "worker/cuda/stream.h"
 #include "worker/device/device_api.h"
 
@@ -31,6 +33,25 @@ int DeviceCount(int32_t* count) {
   return TESSERA_OK;
 }
 
+int DeviceId(int32_t device, char* id, int32_t size) {
+  const Driver* driver = nullptr;
+  TESSERA_CUDA_TRY(OpenDriver(&driver));
+  CUdevice handle = 0;
+  TESSERA_CUDA_TRY(CheckDriver(driver->api.cuDeviceGet(&handle, device), "cuDeviceGet"));
+  CUuuid uuid = {};
+  TESSERA_CUDA_TRY(CheckDriver(driver->api.cuDeviceGetUuid_v2(&uuid, handle), "cuDeviceGetUuid"));
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    char byte[4];
+    const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    snprintf(byte, sizeof byte, "%s%02x", begins_group ? "-" : "",
+             static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    text += byte;
+  }
+  snprintf(id, static_cast<size_t>(size), "%s", text.c_str());
+  return TESSERA_OK;
+}
+
 int ModuleLoad(tessera_context* context, const void* image, int64_t bytes,
                tessera_module** module) {
   std::shared_ptr<LoadedModule> code;
@@ -49,6 +70,7 @@ constexpr tessera_device_api kApi = {
     .kind = "gpu",
     .error_text = ErrorText,
     .device_count = DeviceCount,
+    .device_id = DeviceId,
     .open = tessera_context::Open,
     .close = Delete<tessera_context>,
     .info =
@@ -109,6 +131,13 @@ constexpr tessera_device_api kApi = {
     .comm_destroy = Delete<tessera_comm>,
     .collective = [](tessera_comm* comm, tessera_stream* stream,
                      const tessera_collective* what) { return comm->Enqueue(stream, *what); },
+    .monitor_open = tessera_monitor::Open,
+    .monitor_close = Delete<tessera_monitor>,
+    .monitor_read =
+        [](tessera_monitor* monitor, int32_t device, int (*is_ours)(int32_t pid),
+           tessera_device_reading* reading) { return monitor->Read(device, is_ours, reading); },
+    .monitor_wait = [](tessera_monitor* monitor, int32_t timeout_ms, int32_t* device,
+                       int64_t* code) { return monitor->Wait(timeout_ms, device, code); },
 };
 
 }  // namespace

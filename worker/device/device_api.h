@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define TESSERA_DEVICE_API_VERSION 4
+#define TESSERA_DEVICE_API_VERSION 5
 
 enum {
   TESSERA_OK = 0,
@@ -88,6 +88,7 @@ typedef struct tessera_module tessera_module;
 typedef struct tessera_graph tessera_graph;
 typedef struct tessera_matmul tessera_matmul;
 typedef struct tessera_comm tessera_comm;
+typedef struct tessera_monitor tessera_monitor;
 
 typedef struct tessera_device_info {
   char name[64];        /* for example "NVIDIA H200" */
@@ -128,6 +129,34 @@ typedef struct tessera_collective {
   const int32_t* order;
 } tessera_collective;
 
+/* The state of a device as a monitor reads it. Each figure is -1 if it is unknown. Figures that
+ * count start at 0 when the driver is loaded. */
+typedef struct tessera_device_reading {
+  double utilization; /* fraction of the last sampling period in which a kernel ran: 0 to 1 */
+  double memory_total_bytes;
+  double memory_used_bytes;   /* by all processes and the driver */
+  double memory_worker_bytes; /* by the processes of the caller's worker; -1 if it has none */
+  double memory_others_bytes; /* by all other processes; -1 if the worker has none */
+  double power_watts;
+  double power_limit_watts;
+  double temperature_celsius;
+  double memory_temperature_celsius;
+  double clock_hertz;
+  double memory_clock_hertz;
+  /* 1 while the clocks are lower than they could be for this reason, otherwise 0 */
+  double throttled_by_power;       /* the power limit */
+  double throttled_by_temperature; /* the temperature of the GPU or its memory */
+  double throttled_by_power_brake; /* the machine's power supply asks for it */
+  double throttled_by_hardware;    /* another protection of the hardware */
+  double ecc_corrected;            /* number of memory errors that ECC has corrected */
+  double ecc_uncorrected;          /* number of memory errors that ECC could not correct */
+  double rows_pending;             /* 1 if rows of memory wait for a reset to be remapped */
+  double rows_failed;              /* 1 if a row of memory could not be remapped */
+  double link_sent_bytes;          /* data that the links between GPUs have sent */
+  double link_received_bytes;
+  double link_errors; /* number of retransmissions and recoveries of these links */
+} tessera_device_reading;
+
 typedef struct tessera_device_api {
   uint32_t version; /* TESSERA_DEVICE_API_VERSION */
   const char* kind; /* "gpu" */
@@ -139,6 +168,9 @@ typedef struct tessera_device_api {
   /* Counts the machine's devices. Returns TESSERA_UNAVAILABLE, with the reason in error_text, if
    * there is none. */
   int (*device_count)(int32_t* count);
+  /* Writes the id of a device, which no other device has and which stays the same when other
+   * devices come or go: "GPU-" and a UUID. `size` is at least 64. */
+  int (*device_id)(int32_t device, char* id, int32_t size);
   int (*open)(int32_t device, tessera_context** context);
   void (*close)(tessera_context* context);
   int (*info)(tessera_context* context, tessera_device_info* info);
@@ -215,6 +247,21 @@ typedef struct tessera_device_api {
   int (*comm_abort)(tessera_comm* comm);
   void (*comm_destroy)(tessera_comm* comm);
   int (*collective)(tessera_comm* comm, tessera_stream* stream, const tessera_collective* what);
+
+  /* A monitor reads the state of devices, which `ids` name, without using them. It needs no context
+   * and no other function of this table. A call may block for as long as a broken device does, so
+   * the caller makes these calls in a process of their own. monitor_open returns
+   * TESSERA_UNAVAILABLE, with the reason, if the devices cannot be monitored. */
+  int (*monitor_open)(const char* const* ids, int32_t num_devices, tessera_monitor** monitor);
+  void (*monitor_close)(tessera_monitor* monitor);
+  /* Reads the state of `ids`[device]. `is_ours` says whether a process belongs to the caller's
+   * worker. Returns TESSERA_STICKY, with the reason, if the device is lost or needs a reset. */
+  int (*monitor_read)(tessera_monitor* monitor, int32_t device, int (*is_ours)(int32_t pid),
+                      tessera_device_reading* reading);
+  /* Waits for an error that the driver reports about a device (for NVIDIA, an Xid). Returns
+   * TESSERA_NOT_READY if there is none within the timeout. */
+  int (*monitor_wait)(tessera_monitor* monitor, int32_t timeout_ms, int32_t* device,
+                      int64_t* code);
 } tessera_device_api;
 
 /* Returns the table, or null if this library does not speak `version`. This is the type of the

@@ -5,11 +5,16 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
 
 namespace tessera::worker::device {
 namespace {
@@ -19,6 +24,10 @@ constexpr char kEntry[] = "tessera_device_api";
 
 absl::Status NoDevicesError(const std::string& path, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("GPU plugin ", path, ": ", why));
+}
+
+std::string FileOf(const std::string& path) {
+  return path.empty() ? PluginPath(kCudaPlugin) : path;
 }
 
 }  // namespace
@@ -34,8 +43,8 @@ std::string PluginPath(const std::string& file_name) {
   return (use_installed ? installed : beside).string();
 }
 
-absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& path) {
-  const std::string file = path.empty() ? PluginPath(kCudaPlugin) : path;
+absl::StatusOr<const tessera_device_api*> OpenDevicePlugin(const std::string& path) {
+  const std::string file = FileOf(path);
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return NoDevicesError(file,
@@ -55,9 +64,35 @@ absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& pa
                                        " of the device interface; install the plugin and the "
                                        "worker from the same release"));
   }
-  int32_t count = 0;
-  if (api->device_count(&count) != TESSERA_OK) return NoDevicesError(file, api->error_text());
   return api;
+}
+
+absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& path) {
+  TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api, OpenDevicePlugin(path));
+  int32_t count = 0;
+  if (api->device_count(&count) != TESSERA_OK)
+    return NoDevicesError(FileOf(path), api->error_text());
+  return api;
+}
+
+absl::StatusOr<FoundDevice> FindDevice(const std::string& path, const std::string& id) {
+  const bool is_mig = absl::StartsWith(id, "MIG-");
+  if (is_mig) setenv("CUDA_VISIBLE_DEVICES", id.c_str(), /*overwrite=*/1);
+  TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api, LoadDevicePlugin(path));
+  if (is_mig) return FoundDevice{api, 0};
+  int32_t count = 0;
+  api->device_count(&count);
+  std::vector<std::string> present;
+  for (int32_t d = 0; d < count; ++d) {
+    char text[64];
+    if (api->device_id(d, text, sizeof text) != TESSERA_OK)
+      return NoDevicesError(FileOf(path), api->error_text());
+    if (id == text) return FoundDevice{api, d};
+    present.emplace_back(text);
+  }
+  return NoDevicesError(FileOf(path),
+                        absl::StrCat("the driver does not show ", id, " any more; it shows ",
+                                     absl::StrJoin(present, ", "), "; check nvidia-smi and dmesg"));
 }
 
 }  // namespace tessera::worker::device

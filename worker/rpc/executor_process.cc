@@ -53,7 +53,7 @@ constexpr absl::Duration kFarewellWait = absl::Milliseconds(500);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, DumpFolder* dump, LongSteps* long_steps,
     std::function<void(const absl::Status&)> on_fatal) {
-  if (options.gpu < 0) {
+  if (options.gpu.empty()) {
     std::unique_ptr<Backend> cpu =
         MakeCpuBackend({.num_devices = options.num_devices,
                         .memory_bytes = options.memory_bytes,
@@ -69,10 +69,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
                       << Field("limit_bytes", limits.memory_bytes);
     return cpu;
   }
-  TESSERA_ASSIGN_OR_RETURN(const tessera_device_api* const api,
-                           device::LoadDevicePlugin(options.cuda_plugin));
+  TESSERA_ASSIGN_OR_RETURN(const device::FoundDevice found,
+                           device::FindDevice(options.cuda_plugin, options.gpu));
   device::DeviceBackendOptions device_options;
-  device_options.ordinal = options.gpu;
+  device_options.ordinal = found.ordinal;
   device_options.memory_bytes = options.memory_bytes;
   device_options.collective_timeout = options.collective_timeout;
   device_options.opening_timeout = options.communicator_timeout;
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device_options.long_steps = long_steps;
   device_options.dump = dump;
   device_options.on_fatal = std::move(on_fatal);
-  return device::MakeDeviceBackend(api, device_options);
+  return device::MakeDeviceBackend(found.api, device_options);
 }
 
 // Returns the options of the children that evaluate long host steps. CPU devices share the cores; a
@@ -273,18 +273,6 @@ static void MapFlightRecorder(int flight_fd) {
   SetFlightRecorder(recorder->release());
   WriteFlightOnSignals("");
   RecordFlight(FlightKind::kProcess, "begins", static_cast<uint64_t>(getpid()));
-}
-
-int CountGpus(const std::string& cuda_plugin) {
-  constexpr int kAnswerFd = 3;
-  const absl::StatusOr<const tessera_device_api*> api = device::LoadDevicePlugin(cuda_plugin);
-  int32_t count = 0;
-  std::string answer(api.status().message());
-  if (api.ok()) {
-    answer = (*api)->device_count(&count) == TESSERA_OK ? absl::StrCat(count)
-                                                        : std::string((*api)->error_text());
-  }
-  return write(kAnswerFd, answer.data(), answer.size()) < 0 ? 1 : 0;
 }
 
 int RunExecutorProcess(const ExecutorProcessOptions& options) {

@@ -23,7 +23,7 @@ struct ExecutorProcessOptions {
   std::string worker, host;
   int32_t index = 0;
   uint64_t incarnation = 0;
-  int32_t gpu = -1;         // index of the GPU; -1 for CPU devices
+  std::string gpu;          // id of the GPU; empty for CPU devices
   std::string cuda_plugin;  // empty for the place where it is expected
   bool cuda_tf32 = true;    // DeviceBackendOptions::allow_tf32
   int num_devices = 1;
@@ -53,9 +53,5 @@ struct ExecutorProcessOptions {
 // Serves until the daemon closes the socket, the device is lost or a Drain is done. Returns the
 // exit status of the process.
 int RunExecutorProcess(const ExecutorProcessOptions& options);
-
-// Writes to descriptor 3 how many GPUs the plugin finds or, in one line, why there are none.
-// Returns the exit status of the process.
-int CountGpus(const std::string& cuda_plugin);
 
 }  // namespace tessera::worker::rpc

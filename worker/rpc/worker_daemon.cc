@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/build.h"
 #include "base/child_process.h"
+#include "base/clock.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/metrics_page.h"
@@ -35,7 +38,9 @@
 #include "tessera/v1/worker.grpc.pb.h"
 #include "worker/cpu/cpu_backend.h"
 #include "worker/daemon/core.h"
+#include "worker/daemon/device_monitor.h"
 #include "worker/daemon/driver.h"
+#include "worker/daemon/gpu_choice.h"
 #include "worker/daemon/listen.h"
 #include "worker/daemon/supervisor.h"
 #include "worker/rpc/inquiries.h"
@@ -43,10 +48,11 @@
 namespace tessera::worker::rpc {
 namespace {
 
-constexpr int kGpusMax = 64;
 constexpr int kPortStride = 2;  // distance between the ports of two executors of a worker
 // This timeout is long, because GPU drivers start slowly.
-constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);
+constexpr absl::Duration kListGpusTimeout = absl::Seconds(20);
+// A reading of a GPU that is older than this is not sent to the coordinator.
+constexpr absl::Duration kReadingIsCurrent = absl::Seconds(10);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 using daemon::LossCause;
@@ -81,9 +87,11 @@ class Daemon final : public WorkerDaemon {
     Listener data, peer;
   };
 
-  Daemon(const WorkerDaemonOptions& options, std::vector<Ports> ports,
-         std::shared_ptr<grpc::ChannelCredentials> credentials)
+  // `gpus` are the ids of the GPUs, one per executor. If it is empty, the worker has CPU devices.
+  Daemon(const WorkerDaemonOptions& options, std::vector<std::string> gpus,
+         std::vector<Ports> ports, std::shared_ptr<grpc::ChannelCredentials> credentials)
       : options_(options),
+        gpus_(std::move(gpus)),
         credentials_(std::move(credentials)),
         ports_(std::move(ports)),
         driver_(
@@ -126,6 +134,7 @@ class Daemon final : public WorkerDaemon {
       supervisor_options.post = [this](daemon::Event event) { driver_.Post(std::move(event)); };
       supervisors_.push_back(std::make_unique<Supervisor>(std::move(supervisor_options)));
     }
+    if (!gpus_.empty()) StartMonitor();
     thread_ = std::thread([this] { RunLinks(); });
     driver_.Start();
   }
@@ -148,6 +157,7 @@ class Daemon final : public WorkerDaemon {
     }
     thread_.join();
     inquiries_.Stop();
+    monitor_.reset();
     for (const auto& supervisor : supervisors_) supervisor->Stop();
   }
 
@@ -163,7 +173,7 @@ class Daemon final : public WorkerDaemon {
     return config;
   }
   int32_t num_executors() const { return static_cast<int32_t>(ports_.size()); }
-  int num_devices() const { return options_.num_gpus > 0 ? 1 : options_.num_devices; }
+  int num_devices() const { return gpus_.empty() ? options_.num_devices : 1; }
   std::string data_endpoint(int32_t executor) const {
     return ports_[executor].data.AdvertisedEndpoint(
         AddToPort(options_.advertise_client, kPortStride * executor));
@@ -178,6 +188,25 @@ class Daemon final : public WorkerDaemon {
                                                       : absl::StrCat(host, ":", data.port);
   }
 
+  void StartMonitor() {
+    for (int32_t e = 0; e < num_executors(); ++e)
+      TESSERA_LOG(INFO) << "GPU" << Field("worker", options_.name) << Field("device", e)
+                        << Field("id", gpus_[e]);
+    DeviceMonitorOptions monitor;
+    monitor.binary = options_.binary;
+    monitor.args = {"--monitor-gpus=" + absl::StrJoin(gpus_, ","),
+                    "--cuda-plugin=" + options_.cuda_plugin};
+    monitor.num_devices = num_executors();
+    monitor.worker = options_.name;
+    monitor.on_error = [this](int32_t device, int64_t xid) {
+      if (options_.metrics == nullptr) return;
+      options_.metrics
+          ->counter(Metric::kGpuXidErrors, {options_.name, absl::StrCat(device), absl::StrCat(xid)})
+          .Add();
+    };
+    monitor_ = std::make_unique<DeviceMonitor>(std::move(monitor));
+  }
+
   std::vector<std::string> ExecutorArgs(int32_t executor, uint64_t incarnation) const {
     std::vector<std::string> args = {
         "--executor",
@@ -187,7 +216,7 @@ class Daemon final : public WorkerDaemon {
         "--host=" + options_.host,
         absl::StrCat("--index=", executor),
         absl::StrCat("--incarnation=", incarnation),
-        absl::StrCat("--gpu=", options_.num_gpus > 0 ? executor : -1),
+        "--gpu=" + (gpus_.empty() ? "" : gpus_[executor]),
         "--cuda-plugin=" + options_.cuda_plugin,
         absl::StrCat("--devices=", num_devices()),
         absl::StrCat("--device-memory-bytes=", options_.memory_bytes),
@@ -250,6 +279,7 @@ class Daemon final : public WorkerDaemon {
                                      .launch = in_flight.launch,
                                      .op = in_flight.op,
                                      .waiting = in_flight.waiting});
+      if (monitor_ != nullptr) AddDeviceState(x, &heartbeat.executors.back());
     }
     Send(e.epoch, ir::serial::ToEnvelope({0, 0, std::move(heartbeat)}));
   }
@@ -336,6 +366,7 @@ class Daemon final : public WorkerDaemon {
 
   // ---- Metrics. ----
   void Collect(SampleSink& sink) {
+    CollectReadings(sink);
     for (int32_t e = 0; e < num_executors(); ++e) {
       metrics_pages_[e]->Collect(sink, options_.name, e * num_devices());
       const bool up = driver_.ready(e);
@@ -344,6 +375,38 @@ class Daemon final : public WorkerDaemon {
                  up ? 1 : 0);
       }
     }
+  }
+  // Adds the figures that the monitor knows. A figure that is unknown has no series.
+  void CollectReadings(SampleSink& sink) {
+    for (int32_t e = 0; monitor_ != nullptr && e < num_executors(); ++e) {
+      const DeviceMonitor::DeviceState state = monitor_->state(e);
+      if (state.read_at == absl::InfinitePast()) continue;
+      const std::string device = absl::StrCat(e);
+      const auto add = [&](Metric metric, std::string_view label, double value) {
+        if (value < 0) return;
+        std::vector<std::string_view> labels = {options_.name, device};
+        if (!label.empty()) labels.push_back(label);
+        sink.Add(metric, labels, value);
+      };
+      add(Metric::kGpuReadingAge, "", absl::ToDoubleSeconds(SteadyNow() - state.read_at));
+#define TESSERA_READING(field, metric, label) add(Metric::k##metric, label, state.reading.field);
+#include "worker/device/readings.def"
+    }
+  }
+  // Adds what operators see of the device in lists.
+  void AddDeviceState(int32_t executor, api::Heartbeat::Executor* seen) {
+    const DeviceMonitor::DeviceState state = monitor_->state(executor);
+    seen->fault = state.fault;
+    if (SteadyNow() - state.read_at > kReadingIsCurrent) return;
+    const tessera_device_reading& r = state.reading;
+    seen->gpu =
+        api::GpuReading{.utilization = r.utilization,
+                        .memory_used_bytes = r.memory_used_bytes,
+                        .memory_others_bytes = r.memory_others_bytes,
+                        .power_watts = r.power_watts,
+                        .temperature_celsius = r.temperature_celsius,
+                        .throttled = r.throttled_by_power > 0 || r.throttled_by_temperature > 0 ||
+                                     r.throttled_by_power_brake > 0 || r.throttled_by_hardware > 0};
   }
   // The time since the executor's devices last made progress. It is the time of the device that has
   // stood still longest.
@@ -486,12 +549,14 @@ class Daemon final : public WorkerDaemon {
   }
 
   const WorkerDaemonOptions options_;
+  const std::vector<std::string> gpus_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // for the coordinator
   const std::vector<Ports> ports_;                               // per executor
   // Per executor, set before any step. A flight recorder is kept over the executor's processes.
   std::vector<std::unique_ptr<MetricsPage>> metrics_pages_;
   std::vector<std::unique_ptr<FlightRecorder>> flight_recorders_;
   std::vector<std::unique_ptr<Supervisor>> supervisors_;
+  std::unique_ptr<DeviceMonitor> monitor_;  // null if the worker has no GPUs; set before any step
   int64_t collector_ = 0;
   daemon::Driver driver_;
   std::atomic<uint64_t> epoch_{0};  // epoch of the last Welcome
@@ -506,29 +571,27 @@ class Daemon final : public WorkerDaemon {
   std::thread thread_;
 };
 
-// Counts the GPUs in a child process, because a daemon holds no state of a GPU's driver. Fewer GPUs
-// than `wanted` are an error. If `wanted` is kAllGpus, zero GPUs are no error.
-absl::StatusOr<int> CountGpusInChild(const WorkerDaemonOptions& options, int wanted) {
+// Lists the GPUs in a child process, because a daemon holds no state of a GPU's driver, and chooses
+// those of the worker. If `options` name no GPUs, it is no error that there are none.
+absl::StatusOr<std::vector<std::string>> FindGpus(const WorkerDaemonOptions& options) {
+  if (options.gpus == "0") return std::vector<std::string>();
   const absl::StatusOr<std::string> answer = RunAndCapture(
-      options.binary, {"--count-gpus", "--cuda-plugin=" + options.cuda_plugin}, kCountGpusTimeout);
-  int count = 0;
+      options.binary, {"--list-gpus", "--cuda-plugin=" + options.cuda_plugin}, kListGpusTimeout);
+  std::vector<std::string> present;
   std::string why;
   if (!answer.ok()) {
     why = std::string(answer.status().message());
-  } else if (!absl::SimpleAtoi(*answer, &count) || count < 0 || count > kGpusMax) {
-    count = 0;
-    why = *answer;
+  } else if (absl::StartsWith(*answer, "! ")) {
+    why = answer->substr(2);
+  } else {
+    present = absl::StrSplit(*answer, '\n', absl::SkipEmpty());
   }
-  if (count < wanted) {
-    return MakeError(ErrorKind::kNotEnoughDevices,
-                     absl::StrCat("--gpus is ", wanted, "; this machine has ", count,
-                                  why.empty() ? "" : ": ", why));
-  }
-  if (count == 0) {
+  if (options.gpus.empty() && present.empty()) {
     TESSERA_LOG(INFO) << "no GPUs; using CPU devices" << Field("worker", options.name)
                       << Field("why", why);
+    return present;
   }
-  return count;
+  return daemon::ChooseGpus(options.gpus.empty() ? daemon::kAllGpus : options.gpus, present, why);
 }
 
 absl::StatusOr<Listener> ListenerFor(const std::string& address, int well_known, int executor,
@@ -543,7 +606,7 @@ absl::StatusOr<Listener> ListenerFor(const std::string& address, int well_known,
 
 }  // namespace
 
-// Checks the options, counts the GPUs if that is needed, binds the ports of all executors, and
+// Checks the options, chooses the GPUs, binds the ports of all executors, and
 // starts the daemon. The ports are bound before any process starts: they are part of the
 // registration, belong to the worker for its whole life, and a port that is taken is an error of
 // the start.
@@ -554,31 +617,25 @@ absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOp
   }
   if (const absl::Status status = CheckAddress(options.coordinator.address); !status.ok())
     return Annotate(status, "--coordinator");
-  if (options.num_gpus < kAllGpus || options.num_gpus > kGpusMax) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("--gpus is ", options.num_gpus, "; expected 0 to ", kGpusMax));
-  }
   if (options.num_devices < 1 || options.num_devices > InFlightPage::kMaxDevices) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("--devices is ", options.num_devices, "; expected 1 to ",
                                   InFlightPage::kMaxDevices));
   }
-  const int wanted = options.num_gpus;
-  if (wanted != 0) {
-    TESSERA_ASSIGN_OR_RETURN(const int num_gpus, CountGpusInChild(options, wanted));
-    if (wanted == kAllGpus) options.num_gpus = num_gpus;
-  }
+  TESSERA_ASSIGN_OR_RETURN(std::vector<std::string> gpus, FindGpus(options));
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                            CoordinatorCredentials(options.coordinator));
   std::vector<Daemon::Ports> ports;
-  for (int e = 0; e < std::max(options.num_gpus, 1); ++e) {
+  const int num_executors = std::max(static_cast<int>(gpus.size()), 1);
+  for (int e = 0; e < num_executors; ++e) {
     TESSERA_ASSIGN_OR_RETURN(Listener data,
                              ListenerFor(options.data_listen, kDataPort, e, options.data_tls));
     TESSERA_ASSIGN_OR_RETURN(Listener peer,
                              ListenerFor(options.peer_listen, kPeerPort, e, /*reserve=*/false));
     ports.push_back({std::move(data), std::move(peer)});
   }
-  auto daemon = std::make_unique<Daemon>(options, std::move(ports), std::move(credentials));
+  auto daemon =
+      std::make_unique<Daemon>(options, std::move(gpus), std::move(ports), std::move(credentials));
   daemon->RegisterMetrics();
   return daemon;
 }

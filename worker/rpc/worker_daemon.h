@@ -22,17 +22,16 @@
 
 namespace tessera::worker::rpc {
 
-inline constexpr int kAllGpus = -1;
 inline constexpr int kDataPort = 8471, kPeerPort = 8472;  // ports of executor 0
 
 struct WorkerDaemonOptions {
   CoordinatorAccess coordinator;
   std::string name, host;
   int num_devices = 1;  // CPU devices, which all belong to one executor
-  // If not 0, the worker has GPUs instead of CPU devices, each with its own executor. kAllGpus
-  // stands for all GPUs that the plugin at `cuda_plugin` finds; if it finds none, the daemon logs
-  // the reason and uses the CPU devices.
-  int num_gpus = 0;
+  // GPUs that the worker has instead of CPU devices, each with its own executor, as ChooseGpus
+  // parses them; "0" for none. If empty, all GPUs that the plugin at `cuda_plugin` finds; if it
+  // finds none, the daemon logs the reason and uses the CPU devices.
+  std::string gpus = "0";
   std::string cuda_plugin;
   int64_t memory_bytes = 0;  // per device; 0 if the backend decides
   // The addresses for executor 0. Executor i adds 2 i to every port that is not 0, so that a worker

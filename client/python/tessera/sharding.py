@@ -70,9 +70,10 @@ class Device:
         host (str): Name of its host.
         executor (str): Name of the process that owns the device, such as "w0/0".
         healthy (bool): Whether work can be placed on it.
-        reason (str): Reason why the device is not healthy, "" if it is.
+        reason (str): Reason why the device is not healthy, or why it is cordoned; otherwise "".
         memory_bytes (int): The device's memory in bytes, 0 if unknown.
-        cordoned (bool): Whether its worker takes no new programs.
+        cordoned (bool): Whether it takes no new programs: its worker is cordoned, or it is a GPU that has reported
+            a fault.
 
     Example:
         devices = client.devices()
@@ -86,7 +87,7 @@ class Device:
     host: str
     executor: str  # the process that owns the device
     healthy: bool
-    reason: str  # the reason why the device is not healthy
+    reason: str  # the reason why the device is not healthy, or why it is cordoned
     memory_bytes: int  # 0 if unknown
     cordoned: bool
 

@@ -39,7 +39,8 @@ auto Facts(const Worker& w) {
   return std::tie(w.host, w.host_memory_bytes, w.cordoned, w.draining, w.cordon_reason);
 }
 auto Facts(const Executor& x) {
-  return std::tuple_cat(std::tie(x.worker, x.info.incarnation, x.first_device, x.info.num_devices),
+  return std::tuple_cat(std::tie(x.worker, x.info.incarnation, x.first_device, x.info.num_devices,
+                                 x.fault, x.fault_accepted),
                         std::tuple(x.alive() || x.away));
 }
 auto Facts(const AnswerRecord& a) {

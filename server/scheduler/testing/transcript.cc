@@ -112,7 +112,7 @@ std::string Text(const Page<api::Device>& page) {
   std::string out = absl::StrCat(page.items.size(), " devices");
   for (const api::Device& d : page.items) {
     absl::StrAppend(&out, " ", d.id, "@", d.executor, d.cordoned ? "(cordoned)" : "");
-    if (!d.healthy) absl::StrAppend(&out, "(", d.reason, ")");
+    if (!d.reason.empty()) absl::StrAppend(&out, "(", d.reason, ")");
   }
   return out + (page.has_more ? " ..." : "");
 }

@@ -44,6 +44,7 @@ void PointPluginAtFakes() {
   setenv("TESSERA_CUDA_DRIVER", FakePath("cuda").c_str(), /*overwrite=*/1);
   setenv("TESSERA_CUDA_NCCL", FakePath("nccl").c_str(), /*overwrite=*/1);
   setenv("TESSERA_CUDA_CUBLASLT", FakePath("cublaslt").c_str(), /*overwrite=*/1);
+  setenv("TESSERA_CUDA_NVML", FakePath("nvml").c_str(), /*overwrite=*/1);
 }
 
 const tessera_device_api& FakeDevices() {

@@ -1,5 +1,5 @@
-// For tests: the plugin on top of the fake driver, NCCL and cuBLASLt of tests/fakes, and the knobs
-// of these fakes.
+// For tests: the plugin on top of the fake driver, NCCL, cuBLASLt and NVML of tests/fakes, and the
+// knobs of these fakes.
 //
 // A process has one plugin and one set of fakes. All its tests share the knobs, so a fixture resets
 // them. Any thread may call these functions.
@@ -17,7 +17,8 @@ inline constexpr char kTestImage[] = "tessera test kernels";
 
 // Return the paths of the plugin and of the fakes in the build folder.
 std::string PluginPath();
-std::string FakePath(const std::string& name);  // `name` is "cuda", "nccl" or "cublaslt"
+// `name` is "cuda", "nccl", "cublaslt" or "nvml".
+std::string FakePath(const std::string& name);
 
 // Sets environment variables by which the plugin finds the fakes. Must be called before the plugin
 // is used; child processes inherit the variables.
