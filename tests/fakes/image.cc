@@ -5,7 +5,11 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <functional>
+#include <string_view>
 
 #include "tests/fakes/control.h"
 
@@ -16,6 +20,8 @@ using worker::cuda::CUresult;
 
 // worker/cuda/testing/fakes.h has the same text.
 constexpr char kTestImage[] = "tessera test kernels";
+// The directive that every text of PTX has.
+constexpr char kPtx[] = ".address_size 64";
 
 template <class T>
 T* Pointer(uint64_t arg) {
@@ -90,6 +96,37 @@ class TestImage : public Image {
   }
 };
 
+// A module of PTX, of which no kernel runs.
+class PtxImage : public Image {
+ public:
+  explicit PtxImage(const char* text) : text_(text) {}
+
+  std::optional<int> NumArgs(const std::string& kernel) const override {
+    const size_t begin = text_.find(".entry " + kernel + "(");
+    if (begin == std::string::npos) return std::nullopt;
+    const std::string params = text_.substr(begin, text_.find(')', begin) - begin);
+    int count = 0;
+    for (size_t at = 0; (at = params.find(".param", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+  CUresult Run(const std::string& kernel, const Launch&) const override {
+    ReportViolation("the kernel %s is PTX, which the fake GPU cannot run", kernel.c_str());
+    return worker::cuda::CUDA_ERROR_LAUNCH_FAILED;
+  }
+
+ private:
+  const std::string text_;
+};
+
+// Writes the PTX to the folder that TESSERA_FAKE_PTX_FOLDER names, as a file that is named for its
+// contents.
+void WritePtx(const char* text) {
+  const char* const folder = getenv("TESSERA_FAKE_PTX_FOLDER");
+  if (folder == nullptr) return;
+  const size_t hash = std::hash<std::string_view>()(text);
+  std::ofstream(std::string(folder) + "/" + std::to_string(hash) + ".ptx") << text;
+}
+
 bool StartsWith(const void* bytes, const char* words) {
   return strncmp(static_cast<const char*>(bytes), words, strlen(words)) == 0;
 }
@@ -114,7 +151,12 @@ std::unique_ptr<Image> LoadImage(const void* bytes, std::string* why) {
     const LoadSimtFn load = FindSimt(why);
     return std::unique_ptr<Image>(load == nullptr ? nullptr : load(bytes, why));
   }
-  *why = "the image holds neither the test kernels nor an object of the emulator";
+  const auto* const text = static_cast<const char*>(bytes);
+  if (strstr(text, kPtx) != nullptr) {
+    WritePtx(text);
+    return std::make_unique<PtxImage>(text);
+  }
+  *why = "the image holds neither the test kernels, nor PTX, nor an object of the emulator";
   return nullptr;
 }
 

@@ -1,7 +1,8 @@
-// Code that the fake devices run. There are two kinds of images. An image with the text kTestImage
-// has a few named kernels for the tests of streams and launches. Other images belong to the SIMT
-// emulator (worker/codegen/testing/simt.h). The emulator is in a library of its own,
-// libfakesimt.so, so that only processes that need it load LLVM.
+// Code that the fake devices run. There are three kinds of images. An image with the text
+// kTestImage has a few named kernels for the tests of streams and launches. An image of PTX is
+// loaded, and written to the folder TESSERA_FAKE_PTX_FOLDER if that is set, but its kernels cannot
+// run. Other images belong to the SIMT emulator (worker/codegen/testing/simt.h). The emulator is in
+// a library of its own, libfakesimt.so, so that only processes that need it load LLVM.
 //
 // Immutable once loaded, and thread-safe.
 #pragma once
