@@ -831,6 +831,8 @@ TEST(Elementwise, TransposesKeepTheInnerProduct) {
   CheckTranspose(function_of(ops::kMul, 2), 1, {x, y}, "mul rhs");
   CheckTranspose(function_of(ops::kDiv, 2), 0, {x, y}, "div");
   CheckTranspose(OneOp(ops::kConvert, 1, To(DType::kF32), {3}), 0, {x}, "convert");
+  CheckTranspose(OneOp(ops::kCheckpointName, 1, {{"name", std::string("a")}}, {3}), 0, {x},
+                 "checkpoint_name");
   for (size_t side : {1u, 2u}) {
     Builder b{Scope{}};
     const Value p = b.Param(MakeType(DType::kBool, {3}));

@@ -212,7 +212,7 @@ consteval OpDef Reduction(OpDef d) {
   d.infer = InferReduce;
   d.factors = ReduceFactors;
   d.sharding = ReduceSharding;
-  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = Derived{};  // refuses unreduced operands
+  d.varying = Derived{};  // accepts unreduced operands only if the op is linear
   if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = Refused{"it is not linear"};
   d.batch = BatchReduce;
   d.partition = Derived{};
@@ -234,7 +234,6 @@ std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vec
 
 constexpr OpDef kReduceSum = Reduction({.name = "reduce_sum",
                                         .lax_name = "reduce_sum",
-                                        .varying = SameVmaAsFirst,
                                         .jvp = Derived{},
                                         .transpose = TransposeSum,
                                         .reduce = ReduceKind::kSum});
