@@ -8,7 +8,7 @@ executor is killed.
 The test does not depend on the speed of the machine. The load starts when all devices are there,
 rates look back over the whole test, and an executor is killed only while a long program runs.
 
-No query needs a GPU, because there are no panels yet for metrics that only GPUs have.
+The worker w2 has one GPU, which is a fake (tests/fakes) with a fault, for the queries about GPUs.
 """
 import json
 import math
@@ -39,7 +39,8 @@ PROGRAMS = "tessera.v1.ProgramService"
 # comes.
 RATE = "30m"
 STEP_S = 1.0
-DEVICES = 4
+DEVICES, GPUS = 4, 1
+WORKERS = ["w0", "w1", "w2"]
 # the most seconds that a call of the load may take
 CALL_PATIENCE_S = 120
 KILLS_APART_S = 10
@@ -99,19 +100,34 @@ class Cluster:
                        "--name", name, "--devices", str(DEVICES // 2),
                        "--collective-timeout-ms", "60000", "--metrics-listen", "127.0.0.1:0",
                        "--metrics-port-file", f"{at}/{name}.metrics")
+        fakes = {"DRIVER": "cuda", "NCCL": "nccl", "CUBLASLT": "cublaslt", "NVML": "nvml"}
+        self.start("w2", f"{self.bin}/tessera-worker", "--coordinator", self.address, "--name", "w2", "--gpus", "1",
+                   "--metrics-listen", "127.0.0.1:0", "--metrics-port-file", f"{at}/w2.metrics",
+                   env={"TESSERA_FAKE": "devices=1", "TESSERA_FAKE_FILE": f"{at}/knobs",
+                        **{f"TESSERA_CUDA_{name}": f"{self.bin}/../fakes/libfake{library}.so"
+                           for name, library in fakes.items()}})
         self.metrics = {name: self.await_file(name, f"{name}.metrics", deadline)
-                        for name in ("coordinator", "w0", "w1")}
+                        for name in ("coordinator", *WORKERS)}
         self.await_devices(deadline)
+        self.set_knobs("")
+
+    def set_knobs(self, more):
+        """Sets knobs of the GPU of w2: its executor and another process use memory."""
+        (executor,) = self.executors("w2")
+        path = os.path.join(self.folder, "knobs")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(f"nvml_pid={executor},nvml_others_bytes={1 << 20}{more}")
+        os.rename(path + ".new", path)
 
     def await_devices(self, deadline):
         """A worker exports metrics before its executors have registered their devices."""
         with json_client.Client(self.address) as client:
             while True:
                 devices = client.call("tessera.v1.ClusterService/ListDevices").get("devices", [])
-                if sum(bool(device.get("healthy")) for device in devices) == DEVICES:
+                if sum(bool(device.get("healthy")) for device in devices) == DEVICES + GPUS:
                     return
                 if time.monotonic() > deadline:
-                    raise Failure(f"{DEVICES} devices were not healthy in time: {devices}")
+                    raise Failure(f"{DEVICES + GPUS} devices were not healthy in time: {devices}")
                 PAUSE.wait(0.1)
 
     def start_prometheus(self, deadline):
@@ -121,7 +137,7 @@ class Cluster:
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["rule_files"] = [deploy.path("deploy/prometheus/alerts.yml")]
         jobs = {job["job_name"]: job for job in config["scrape_configs"]}
-        targets = {"tessera-coordinator": ["coordinator"], "tessera-worker": ["w0", "w1"]}
+        targets = {"tessera-coordinator": ["coordinator"], "tessera-worker": WORKERS}
         config["scrape_configs"] = [
             {"job_name": jobs[job]["job_name"],
              "static_configs": [{"targets": [self.metrics[name] for name in names]}]}
@@ -373,6 +389,7 @@ def run(cluster, patience):
             raise Failure(f"alerts fire on an unharmed cluster: {sorted(calm)}")
         print(f"after one round of load {len(missing)} of {len(everything)} have no data yet",
               flush=True)
+        cluster.set_knobs(",nvml_xid=79")
         fired = set()
         next_kill = 0.0
         while missing or "TesseraArraysLost" not in fired:
@@ -398,7 +415,7 @@ def run(cluster, patience):
             f"fired: {sorted(fired)}; while this ran:", *(text[-500:] for text in load.last.values())]))
     if "TesseraArraysLost" not in fired:
         raise Failure(f"an executor was killed and TesseraArraysLost did not fire; {fired} did")
-    for name in ("coordinator", "w0", "w1", "prometheus"):
+    for name in ("coordinator", *WORKERS, "prometheus"):
         if cluster.processes[name].poll() is not None:
             raise Failure(f"{name} ended: {cluster.log(name)}")
     print(f"{len(everything)} queries returned data; fired: {', '.join(sorted(fired))}")

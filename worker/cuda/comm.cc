@@ -152,9 +152,9 @@ void* Out(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 int OpenNccl(const Nccl** nccl) { return the_nccl.Get(nccl); }
 
-std::string NcclVersionText() {
-  const Nccl* nccl = the_nccl.get();
-  return nccl == nullptr ? "" : ", NCCL " + VersionText(nccl->version);
+std::string DescribeNccl() {
+  const Nccl* nccl = nullptr;
+  return OpenNccl(&nccl) == TESSERA_OK ? "NCCL " + VersionText(nccl->version) : ErrorText();
 }
 
 }  // namespace tessera::worker::cuda

@@ -35,8 +35,8 @@ struct Nccl {
 // Returns TESSERA_UNSUPPORTED, with the reason, if there is no NCCL or it is too old.
 int OpenNccl(const Nccl** nccl);
 
-// Returns ", NCCL 2.28.9" for example, or "" while NCCL is not open.
-std::string NcclVersionText();
+// Opens NCCL. Returns "NCCL 2.28.9" for example or, if there is none, why and what it means.
+std::string DescribeNccl();
 
 }  // namespace tessera::worker::cuda
 

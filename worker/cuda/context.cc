@@ -67,7 +67,7 @@ int tessera_context::Query(CUdevice_attribute attribute, int32_t* value) {
 // Fills in the description of the device: its name, memory, sizes, and the target for which kernels
 // must be compiled. The fake driver names its own target, so that tests compile for the emulator. A
 // device that is too old for our PTX is refused here, before anything is compiled for it.
-int tessera_context::Info(tessera_device_info* info, const std::string& libraries) {
+int tessera_context::Info(tessera_device_info* info) {
   TESSERA_CUDA_TRY(MakeCurrent());
   Reap();
   *info = {};
@@ -97,10 +97,6 @@ int tessera_context::Info(tessera_device_info* info, const std::string& librarie
   TESSERA_CUDA_TRY(Query(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &info->max_threads_per_block));
   TESSERA_CUDA_TRY(
       Query(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &info->shared_bytes_per_block));
-  const int version = GetDriver().version;
-  const std::string text = "CUDA driver " + std::to_string(version / 1000) + "." +
-                           std::to_string(version % 1000 / 10) + libraries;
-  snprintf(info->versions, sizeof info->versions, "%s", text.c_str());
   return TESSERA_OK;
 }
 

@@ -36,8 +36,8 @@ struct tessera_context {
   // Like CheckDriver, but records a sticky error, which all later calls return.
   int Check(CUresult result, const char* call);
 
-  // Fills in `info`. `libraries`, for example ", NCCL 2.28.9", is appended to the driver's version.
-  int Info(tessera_device_info* info, const std::string& libraries);
+  // Fills in `info`.
+  int Info(tessera_device_info* info);
 
   // Add and remove a stream whose work DestroyLater waits for.
   void AddStream(CUstream stream);

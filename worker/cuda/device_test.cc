@@ -35,7 +35,13 @@ TEST_F(DeviceTest, CountsAndDescribesDevices) {
   EXPECT_EQ(info.warp_size, 32);
   EXPECT_EQ(info.max_threads_per_block, 1024);
   EXPECT_EQ(info.shared_bytes_per_block, 227 << 10);
-  EXPECT_THAT(info.versions, HasSubstr("CUDA driver 13.0"));
+}
+
+TEST_F(DeviceTest, DescribesTheLibraries) {
+  const TestDevice device(0);
+  char text[256];
+  api().describe_libraries(device.context(), text, sizeof text);
+  EXPECT_STREQ(text, "CUDA driver 13.0; NCCL 2.28.9; cuBLASLt 13.1.0");
 }
 
 TEST_F(DeviceTest, RefusesADeviceThatIsNotThere) {

@@ -13,9 +13,10 @@ namespace tessera::worker::cuda {
 
 class Library {
  public:
-  // Opens the first of `names` that can be opened. If the environment variable `override_variable`
-  // is set, opens only the file that it names. If none opens, the result is not ok(), and error()
-  // has the reasons.
+  // Opens the first of `names` that can be opened, by the path of libraries or in the packages of
+  // NVIDIA that pip has installed. If the environment variable `override_variable` is set, opens
+  // only the file that it names. If none opens, the result is not ok(), and error() has the
+  // reasons.
   static Library Open(const char* override_variable, std::initializer_list<const char*> names);
 
   // Returns whether the variable names a file.
@@ -33,6 +34,8 @@ class Library {
 
  private:
   void* FindAddress(const char* symbol) const;
+  // Looks for the file in the packages of NVIDIA in the folders of Python's packages.
+  void OpenInPackages(const char* name);
 
   void* handle_ = nullptr;
   std::string name_;

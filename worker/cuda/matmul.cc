@@ -3,7 +3,6 @@
 #include "worker/cuda/matmul.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cinttypes>
 #include <utility>
 
@@ -25,7 +24,6 @@ constexpr uint32_t kScratchAlignment = 256;
 constexpr int kMaxAlgorithms = 8;
 
 constexpr char kOverride[] = "TESSERA_CUDA_CUBLASLT";
-std::atomic<size_t> opened_version{0};
 
 // Opens the library with that name, and starts it for the thread's current context. If that is
 // impossible, returns null and appends the reason to `why`.
@@ -53,7 +51,6 @@ std::shared_ptr<const CublasLt> StartCublasLt(const char* name, std::string* why
     *why += library.name() + " does not start: " + api.cublasLtGetStatusString(status);
     return nullptr;
   }
-  opened_version = api.cublasLtGetVersion();
   return std::make_shared<const CublasLt>(api, handle);
 }
 
@@ -68,8 +65,8 @@ int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* open
   }));
   if (*opened != nullptr) return TESSERA_OK;
   return Fail(TESSERA_UNSUPPORTED,
-              "matmul: no cuBLASLt: %s; install libcublas of CUDA 12 or 13, or put it on the "
-              "library path",
+              "no cuBLASLt, so matrix products are slow kernels: %s; install libcublas of CUDA 12 "
+              "or 13, or put it on the library path",
               why.c_str());
 }
 
@@ -133,9 +130,11 @@ int CheckStrides(const char* name, int64_t rows, int64_t cols, const int64_t str
 
 }  // namespace
 
-std::string CublasLtVersionText() {
-  const size_t version = opened_version.load();
-  return version == 0 ? "" : ", cuBLASLt " + VersionText(version);
+std::string DescribeCublasLt(tessera_context* context) {
+  std::shared_ptr<const CublasLt> library;
+  return OpenCublasLt(context, &library) == TESSERA_OK
+             ? "cuBLASLt " + VersionText(library->api.cublasLtGetVersion())
+             : ErrorText();
 }
 
 }  // namespace tessera::worker::cuda

@@ -18,8 +18,9 @@
 
 namespace tessera::worker::cuda {
 
-// Returns ", cuBLASLt 13.1.0" for example, or "" while the library is not open.
-std::string CublasLtVersionText();
+// Opens cuBLASLt. Returns "cuBLASLt 13.1.0" for example or, if there is none, why and what it
+// means. Requires: the context is the thread's current one.
+std::string DescribeCublasLt(tessera_context* context);
 
 // Owns a descriptor of cuBLASLt.
 template <class T, cublasStatus_t (*CublasLtApi::*kDestroy)(T)>

@@ -52,6 +52,14 @@ int DeviceId(int32_t device, char* id, int32_t size) {
   return TESSERA_OK;
 }
 
+void DescribeLibraries(tessera_context* context, char* text, int32_t size) {
+  const int version = GetDriver().version;
+  std::string line = "CUDA driver " + std::to_string(version / 1000) + "." +
+                     std::to_string(version % 1000 / 10) + "; " + DescribeNccl();
+  if (context->MakeCurrent() == TESSERA_OK) line += "; " + DescribeCublasLt(context);
+  snprintf(text, static_cast<size_t>(size), "%s", line.c_str());
+}
+
 int ModuleLoad(tessera_context* context, const void* image, int64_t bytes,
                tessera_module** module) {
   std::shared_ptr<LoadedModule> code;
@@ -73,10 +81,8 @@ constexpr tessera_device_api kApi = {
     .device_id = DeviceId,
     .open = tessera_context::Open,
     .close = Delete<tessera_context>,
-    .info =
-        [](tessera_context* context, tessera_device_info* info) {
-          return context->Info(info, NcclVersionText() + CublasLtVersionText());
-        },
+    .info = [](tessera_context* context, tessera_device_info* info) { return context->Info(info); },
+    .describe_libraries = DescribeLibraries,
     .allocate = Allocate,
     .free = Free,
     .allocate_host = AllocateHost,

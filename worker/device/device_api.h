@@ -99,7 +99,6 @@ typedef struct tessera_device_info {
   int32_t warp_size;
   int32_t max_threads_per_block;
   int32_t shared_bytes_per_block;
-  char versions[128]; /* versions of driver and libraries, for display */
 } tessera_device_info;
 
 /* The product C[b] = A[b] B[b]. Matrices are row-major, with strides in elements, and one of the
@@ -174,6 +173,9 @@ typedef struct tessera_device_api {
   int (*open)(int32_t device, tessera_context** context);
   void (*close)(tessera_context* context);
   int (*info)(tessera_context* context, tessera_device_info* info);
+  /* Opens the libraries that programs may need, and writes one line for display: their versions
+   * and, for each library that is missing, what cannot be done without it. */
+  void (*describe_libraries)(tessera_context* context, char* text, int32_t size);
 
   /* Allocate and free memory of the device, which is aligned to 256 bytes, and pinned memory of the
    * host, for copies. */

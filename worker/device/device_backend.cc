@@ -89,6 +89,12 @@ class DeviceBackend final : public Backend {
     kind_ = api->kind;
     DeviceResources& resources = *resources_;
     TESSERA_ASSIGN_OR_RETURN(resources.device, Device::Open(api, options_.ordinal));
+    char libraries[1024];
+    api->describe_libraries(device().context(), libraries, sizeof libraries);
+    TESSERA_LOG(INFO) << "device opened" << Field("device", device().name())
+                      << Field("model", device().info().name)
+                      << Field("memory_bytes", device().info().memory_bytes)
+                      << Field("libraries", libraries);
     int64_t bytes = options_.memory_bytes;
     if (bytes == 0) bytes = device().info().free_bytes / 10 * 9;
     TESSERA_ASSIGN_OR_RETURN(resources.arena, Arena::Make(&device(), bytes));
