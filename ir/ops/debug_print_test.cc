@@ -1,4 +1,4 @@
-// Tests the attributes of debug_print. What it prints is tested by tests/ops/effects_test.cc.
+// Tests the attributes of debug_print. tests/ops/effects_test.cc tests the output.
 #include "ir/debug_print.h"
 
 #include "gmock/gmock.h"
