@@ -18,6 +18,10 @@ FROM ${PROGRAMS} AS programs
 
 FROM ${CUDA_IMAGE}
 RUN --mount=type=bind,source=deploy/images/prepare,target=/prepare /prepare
+# NCCL opens the verbs libraries where there is InfiniBand.
+RUN apt-get update && \
+    apt-get install -y --no-install-recommends ibverbs-providers libibverbs1 librdmacm1 && \
+    rm -rf /var/lib/apt/lists/*
 COPY --from=programs /stage/opt/tessera /opt/tessera
 ENV PATH=/opt/tessera/bin:/usr/bin:/bin \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -160,8 +160,34 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual(gpu["profiles"], ["gpu"])
         self.assertEqual(gpu["shm_size"], "8g")
         self.assertEqual(gpu["ulimits"]["memlock"], -1)
+        self.assertEqual(gpu["cap_add"], ["IPC_LOCK"])
         self.assertEqual(gpu["deploy"]["resources"]["reservations"]["devices"],
                          [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}])
+
+    def test_a_machine_with_gpus_has_a_file_of_its_own(self):
+        """Checks compose.gpu-host.yaml and the file that adds InfiniBand to it."""
+        check = jsonschema.Draft7Validator(json.loads(deploy.read("tests/deploy/compose-spec.json")))
+        host, infiniband = (yaml.safe_load(deploy.read(f"deploy/compose.{name}.yaml"))
+                            for name in ("gpu-host", "infiniband"))
+        for file in (host, infiniband):
+            self.assertEqual([e.message for e in check.iter_errors(file)], [])
+        worker, gpu = host["services"]["worker"], self.services["worker-gpu"]
+        self.assertEqual(worker["network_mode"], "host")
+        for field in ("cap_drop", "cap_add", "security_opt", "read_only", "shm_size", "ulimits", "deploy", "image",
+                      "build", "healthcheck", "logging"):
+            self.assertEqual(worker[field], gpu.get(field, self.services["worker-0"].get(field)), field)
+        flags = dict(word[2:].split("=", 1) for word in worker["command"])
+        self.assertLessEqual(set(flags), known_flags("worker/main.cc"))
+        # The ports of executors are two apart, so those of clients and those of peers must not be an even number apart.
+        ports = [int(flags[flag].rsplit(":", 1)[1]) for flag in ("data-listen", "peer-listen")]
+        self.assertEqual((ports[1] - ports[0]) % 2, 1)
+        for listen, advertise in (("data-listen", "advertise-client"), ("peer-listen", "advertise-peer")):
+            self.assertEqual(flags[listen].rsplit(":", 1)[1], flags[advertise].rsplit(":", 1)[1])
+        head = deploy.read("deploy/compose.gpu-host.yaml").split("\nname:")[0]
+        for variable in re.findall(r"\$\{(\w+)", deploy.read("deploy/compose.gpu-host.yaml")):
+            self.assertIn(variable, head)
+        self.assertEqual(list(infiniband["services"]), ["worker"])
+        self.assertEqual(infiniband["services"]["worker"]["devices"], ["/dev/infiniband"])
 
     def test_prometheus_scrapes_the_services(self):
         jobs = {job["job_name"]: job for job in
