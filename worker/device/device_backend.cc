@@ -111,7 +111,7 @@ class DeviceBackend final : public Backend {
         GroupComms::Options{options_.collective_timeout, options_.opening_timeout,
                             options_.comms_max},
         [this](GroupComm& comm, Collectives* host) { AbortCommunicator(comm, host); });
-    resources.aborter = std::make_unique<CollectiveAborter>(&device());
+    resources.aborter = std::make_unique<CollectiveAborter>(&device(), options_.on_abort);
     const StagingOptions staging;
     resources.launches = std::make_unique<CompletionPoller>(kNumQueues);
     resources.copies = std::make_unique<CompletionPoller>(staging.num_channels);
@@ -602,7 +602,7 @@ class DeviceBackend final : public Backend {
                                       absl::FormatDuration(options_.abort_grace))));
       return true;
     });
-    static_cast<void>(api().comm_abort(communicator.handle.get()));
+    AbortTimed(device(), communicator, options_.on_abort);
     *done = true;
   }
 

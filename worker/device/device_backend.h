@@ -66,6 +66,9 @@ struct DeviceBackendOptions {
   // Receives each device program and the stages of its step program. It must outlive the backend.
   // Null if there is no dump.
   DumpFolder* dump = nullptr;
+  // Called on any thread after each abort of a communicator, with the time that it took. May be
+  // null.
+  std::function<void(absl::Duration time)> on_abort = nullptr;
   // Called once, on any thread, when the device is lost. May be null.
   std::function<void(const absl::Status&)> on_fatal = nullptr;
 };

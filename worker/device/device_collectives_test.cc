@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <iostream>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/status_exception.h"
+#include "base/testing/processes.h"
 #include "base/testing/stopwatch.h"
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
@@ -267,7 +269,10 @@ TEST_F(DeviceCollectivesTest, ARankThatNeverComesIsNamed) {
 }
 
 TEST_F(DeviceCollectivesTest, AStalledCollectiveEndsAtItsTimeout) {
-  TwoDevices two(absl::Seconds(1));
+  std::atomic<int> aborts{0};
+  const auto on_abort = [&](absl::Duration time) { aborts += time > absl::ZeroDuration(); };
+  SeveralDevices two(2, absl::Seconds(1),
+                     {.opening_timeout = absl::Seconds(1), .on_abort = on_abort});
   const auto run = [&](int d) {
     TestDevice& device = *two.devices[d];
     absl::StatusOr<std::shared_ptr<const Executable>> executable =
@@ -283,6 +288,7 @@ TEST_F(DeviceCollectivesTest, AStalledCollectiveEndsAtItsTimeout) {
   });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
   for (const auto& device : two.devices) EXPECT_THAT(device->fatal_status(), IsOk());
+  EXPECT_TRUE(testing::Eventually([&] { return aborts == 2; })) << "each rank aborts once";
   // Later launches of the same generation have a newly made communicator.
   cuda::SetFake("nccl_stall_at", 0);
   two.OnAll([&](int d) { EXPECT_THAT(run(d), IsOk()); });

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace tessera::worker::device {
@@ -58,8 +59,9 @@ void CollectiveAborter::Abort(const RunContext& context,
                               std::shared_ptr<std::vector<WatchedCollective>> collectives,
                               size_t first, bool stuck, absl::Status why,
                               std::function<void(const absl::Status&)> on_cause) {
-  auto abort = [device = device_, context, collectives = std::move(collectives), first, stuck,
-                why = std::move(why), on_cause = std::move(on_cause)] {
+  auto abort = [device = device_, on_abort = on_abort_, context,
+                collectives = std::move(collectives), first, stuck, why = std::move(why),
+                on_cause = std::move(on_cause)] {
     absl::Status cause = why;
     if (stuck && context.collectives != nullptr) {
       // All ranks that wait in this collective come here at about the same time. The barrier's
@@ -84,11 +86,17 @@ void CollectiveAborter::Abort(const RunContext& context,
       if (comm->MarkAborted(context.collectives)) comms.push_back(comm);
     }
     on_cause(cause);
-    for (const GroupCommRef& comm : comms)
-      static_cast<void>(device->api().comm_abort(comm->handle.get()));
+    for (const GroupCommRef& comm : comms) AbortTimed(*device, *comm, on_abort);
   };
   absl::MutexLock lock(&mu_);
   threads_.emplace_back(std::move(abort));
+}
+
+void AbortTimed(const Device& device, const GroupComm& comm,
+                const std::function<void(absl::Duration)>& on_abort) {
+  const absl::Time began = SteadyNow();
+  static_cast<void>(device.api().comm_abort(comm.handle.get()));
+  if (on_abort) on_abort(SteadyNow() - began);
 }
 
 // ---- The launch. --------------------------------------------------------------------------------

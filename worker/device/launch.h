@@ -60,7 +60,9 @@ struct WatchedCollective {
 // block.
 class CollectiveAborter {
  public:
-  explicit CollectiveAborter(const Device* device) : device_(device) {}
+  // `on_abort` is DeviceBackendOptions::on_abort.
+  CollectiveAborter(const Device* device, std::function<void(absl::Duration)> on_abort)
+      : device_(device), on_abort_(std::move(on_abort)) {}
   ~CollectiveAborter();
   // Detaches the threads, which may be blocked for ever. The objects that they use must be leaked.
   void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
@@ -75,9 +77,15 @@ class CollectiveAborter {
 
  private:
   const Device* const device_;
+  const std::function<void(absl::Duration)> on_abort_;
   absl::Mutex mu_;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
 };
+
+// Aborts the communicator and passes the time that it took to `on_abort`, which may be null. Blocks
+// for as long as the device library does.
+void AbortTimed(const Device& device, const GroupComm& comm,
+                const std::function<void(absl::Duration)>& on_abort);
 
 // See the members of DeviceBackendOptions with these names.
 struct LaunchTimeouts {

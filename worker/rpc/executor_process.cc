@@ -52,7 +52,7 @@ constexpr absl::Duration kFarewellWait = absl::Milliseconds(500);
 // can open the device again.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, DumpFolder* dump, LongSteps* long_steps,
-    std::function<void(const absl::Status&)> on_fatal) {
+    MetricsPage* metrics, std::function<void(const absl::Status&)> on_fatal) {
   if (options.gpu.empty()) {
     std::unique_ptr<Backend> cpu =
         MakeCpuBackend({.num_devices = options.num_devices,
@@ -80,6 +80,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device_options.codegen = options.codegen;
   device_options.long_steps = long_steps;
   device_options.dump = dump;
+  if (metrics != nullptr)
+    device_options.on_abort = [abort_seconds =
+                                   metrics->histogram(Metric::kCollectiveAbort, {"abort"})](
+                                  absl::Duration time) { abort_seconds.Observe(time); };
   device_options.on_fatal = std::move(on_fatal);
   return device::MakeDeviceBackend(found.api, device_options);
 }
@@ -132,7 +136,7 @@ class ExecutorProcess {
     }
     // The loss of a device ends the process, by ending its socket.
     TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
-                             MakeBackend(options_, &dump_, &eval_children_,
+                             MakeBackend(options_, &dump_, &eval_children_, metrics_.get(),
                                          [this](const absl::Status&) { Stop(&device_lost_); }));
     executor_ = std::make_unique<Executor>(
         std::move(executor_options), std::move(backend),
