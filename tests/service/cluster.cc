@@ -21,7 +21,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -271,9 +270,7 @@ std::vector<int> Cluster::pids() const {
   return RunningPids([](int pid) { return DescendantsOf(pid); });
 }
 
-std::vector<int> Cluster::member_pids() const {
-  return RunningPids(ExecutorsOf);
-}
+std::vector<int> Cluster::member_pids() const { return RunningPids(ExecutorsOf); }
 
 std::string Cluster::Logs() const {
   std::string all;
