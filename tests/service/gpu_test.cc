@@ -51,10 +51,9 @@ class GpuTest : public ::testing::Test {
     // test.
     options.coordinator_flags = {canary_flag};
     options.worker_env = [=](int w) {
-      std::vector<std::string> env = {FakeLibraryVariable("DRIVER", "cuda"),
-                                      FakeLibraryVariable("NCCL", "nccl"),
-                                      FakeLibraryVariable("CUBLASLT", "cublaslt"),
-                                      FakeLibraryVariable("NVML", "nvml")};
+      std::vector<std::string> env = {
+          FakeLibraryVariable("DRIVER", "cuda"), FakeLibraryVariable("NCCL", "nccl"),
+          FakeLibraryVariable("CUBLASLT", "cublaslt"), FakeLibraryVariable("NVML", "nvml")};
       // The workers share the machine, but each sees only its own GPUs.
       std::vector<int> own_gpus;
       for (int g = 0; g < gpus; ++g) own_gpus.push_back(w * gpus + g);

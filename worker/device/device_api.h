@@ -262,8 +262,7 @@ typedef struct tessera_device_api {
                       tessera_device_reading* reading);
   /* Waits for an error that the driver reports about a device (for NVIDIA, an Xid). Returns
    * TESSERA_NOT_READY if there is none within the timeout. */
-  int (*monitor_wait)(tessera_monitor* monitor, int32_t timeout_ms, int32_t* device,
-                      int64_t* code);
+  int (*monitor_wait)(tessera_monitor* monitor, int32_t timeout_ms, int32_t* device, int64_t* code);
 } tessera_device_api;
 
 /* Returns the table, or null if this library does not speak `version`. This is the type of the

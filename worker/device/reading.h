@@ -1,6 +1,6 @@
-// The lines of text by which a monitor process tells its worker's daemon about devices. Each line is
-// about one device. The process writes a reading of each device every second, and an error as soon as the
-// driver reports it.
+// The lines of text by which a monitor process tells its worker's daemon about devices. Each line
+// is about one device. The process writes a reading of each device every second, and an error as
+// soon as the driver reports it.
 #pragma once
 #include <cstdint>
 #include <optional>
