@@ -1,6 +1,6 @@
 // Implements the functions of NVML that the plugin calls. GPUs are those of the fake driver, and
-// knobs set what they report. A mistake that NVML need not notice is a violation: a call before
-// nvmlInit, and a handle that is none.
+// knobs set what they report. NVML may fail to notice a call before nvmlInit, or a handle
+// that it has not given out. Here both are violations.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -142,6 +142,13 @@ class GpuFaultsTest(unittest.TestCase):
         self.assertRegex(self.tessera("devices"), r"1 +gpu +cordoned: the GPU is lost")
         self.assertIsNone(self.metric("tessera_gpu_power_watts", 'kind="drawn"'))
 
+    def test_a_gpu_that_is_never_read_shows_its_age(self):
+        with daemons.Cluster(workers=1, gpus=2, environment={"TESSERA_FAKE": "devices=2,nvml_none=1"}) as unread:
+            self.client = unread.connect()
+            daemons.eventually(lambda: (self.metric("tessera_gpu_reading_age_seconds") or 0) > 1)
+            self.assertIsNone(self.metric("tessera_gpu_temperature_celsius", 'sensor="gpu"'))
+            self.assertFalse(self.device(1).get("cordoned"))
+
     def test_a_driver_that_hangs_holds_up_nothing(self):
         self.await_metric(45, "tessera_gpu_temperature_celsius", 'sensor="gpu"')
         self.set_knobs("nvml_hangs=1")

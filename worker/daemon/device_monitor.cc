@@ -81,9 +81,9 @@ void DeviceMonitor::Run() {
   }
 }
 
-// The pipe is the only tie to the process. A process that is silent for too long, or that writes
-// something else than lines, is given up like one that has ended. `wake_` ends the wait when the
-// monitor stops.
+// The pipe is the only tie to the process. A process that is silent for too long, or that writes a
+// line without an end, is given up like one that has ended. Lines that are not known are ignored.
+// `wake_` ends the wait when the monitor stops.
 absl::Status DeviceMonitor::RunProcess(bool* has_read) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)

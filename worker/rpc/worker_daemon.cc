@@ -204,6 +204,7 @@ class Daemon final : public WorkerDaemon {
           ->counter(Metric::kGpuXidErrors, {options_.name, absl::StrCat(device), absl::StrCat(xid)})
           .Add();
     };
+    monitor_started_ = SteadyNow();
     monitor_ = std::make_unique<DeviceMonitor>(std::move(monitor));
   }
 
@@ -380,7 +381,6 @@ class Daemon final : public WorkerDaemon {
   void CollectReadings(SampleSink& sink) {
     for (int32_t e = 0; monitor_ != nullptr && e < num_executors(); ++e) {
       const DeviceMonitor::DeviceState state = monitor_->state(e);
-      if (state.read_at == absl::InfinitePast()) continue;
       const std::string device = absl::StrCat(e);
       const auto add = [&](Metric metric, std::string_view label, double value) {
         if (value < 0) return;
@@ -388,7 +388,9 @@ class Daemon final : public WorkerDaemon {
         if (!label.empty()) labels.push_back(label);
         sink.Add(metric, labels, value);
       };
-      add(Metric::kGpuReadingAge, "", absl::ToDoubleSeconds(SteadyNow() - state.read_at));
+      // The age of a GPU that was never read grows, too, so that the alert on it fires.
+      add(Metric::kGpuReadingAge, "",
+          absl::ToDoubleSeconds(SteadyNow() - std::max(state.read_at, monitor_started_)));
 #define TESSERA_READING(field, metric, label) add(Metric::k##metric, label, state.reading.field);
 #include "worker/device/readings.def"
     }
@@ -556,6 +558,7 @@ class Daemon final : public WorkerDaemon {
   std::vector<std::unique_ptr<MetricsPage>> metrics_pages_;
   std::vector<std::unique_ptr<FlightRecorder>> flight_recorders_;
   std::vector<std::unique_ptr<Supervisor>> supervisors_;
+  absl::Time monitor_started_;
   std::unique_ptr<DeviceMonitor> monitor_;  // null if the worker has no GPUs; set before any step
   int64_t collector_ = 0;
   daemon::Driver driver_;
